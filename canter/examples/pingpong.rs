@@ -62,7 +62,7 @@ fn serve(cores: u32) -> Result<(), Error> {
     let others: Vec<_> = (1..cores).map(start).collect();
     let core = core()?;
     core.run(async {
-        let listener = core.listen(SocketAddr::from(([0, 0, 0, 0], PORT)))?;
+        let mut listener = core.listen(SocketAddr::from(([0, 0, 0, 0], PORT)))?;
         println!("listening on {}, {cores} cores", listener.local_addr());
         let workers: Vec<_> = std::iter::once(None).chain(others.iter().map(Some)).collect();
         for worker in workers.iter().cycle() {

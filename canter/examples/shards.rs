@@ -111,7 +111,7 @@ fn serve(shards: usize) -> Outcome<()> {
     let workers: Vec<_> = (0..shards).map(start).collect();
     let core = core()?;
     core.run(async {
-        let listener = core.listen(SocketAddr::from(([0, 0, 0, 0], PORT)))?;
+        let mut listener = core.listen(SocketAddr::from(([0, 0, 0, 0], PORT)))?;
         println!("{shards} cores serve {}", listener.local_addr());
         loop {
             let request = listener.accept().await?;

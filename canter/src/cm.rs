@@ -14,7 +14,7 @@ use sideway::rdmacm::{Event, EventChannel, EventKind, EventType, Identifier};
 
 use crate::Error;
 use crate::core::Inner;
-use crate::error::NotConnected;
+use crate::error::{NotConnected, system};
 use crate::link::Link;
 
 /// The event channel of a core.
@@ -47,7 +47,7 @@ fn name(id: &Arc<Identifier>) -> usize {
 
 impl Manager {
     pub(crate) fn new() -> Result<Self, Error> {
-        let channel = EventChannel::new().map_err(|error| crate::error::shape(error.to_string()))?;
+        let channel = EventChannel::new().map_err(|error| system("rdma_create_event_channel", error))?;
         Ok(Self { channel, inboxes: RefCell::default() })
     }
 
@@ -90,11 +90,11 @@ impl Inbox {
         if let Some(link) = link {
             let cause = match event.kind() {
                 EventKind::Disconnected(_) => Error::Closed,
-                EventKind::DeviceRemoval => crate::error::shape("the device was removed"),
+                EventKind::DeviceRemoval => Error::Removed,
                 _ => return,
             };
             // What the peer sent before, and what this side sent and the peer has, comes first.
-            inner.catch_up();
+            let _ = inner.catch_up();
             return inner.end_now(&link, cause);
         }
         if self.events.borrow().len() < self.most {
@@ -128,6 +128,24 @@ impl Inbox {
             match event.kind() {
                 EventKind::AddressChange | EventKind::TimewaitExit => {}
                 _ if event.event_type() == expected => return Ok(event),
+                _ => return Err(NotConnected::error(peer, event.to_string())),
+            }
+        }
+    }
+
+    /// Waits until the peer has confirmed that this side accepts.
+    pub(crate) async fn confirmed(&self, peer: Option<SocketAddr>) -> Result<(), Error> {
+        loop {
+            let event = self.next().await;
+            match event.kind() {
+                EventKind::AddressChange | EventKind::TimewaitExit => {}
+                EventKind::Established(_) => return Ok(()),
+                // The confirmation was lost: only a peer that got the answer, and is thereby connected, disconnects. The
+                // event then ends the connection, after its messages.
+                EventKind::Disconnected(_) => {
+                    self.events.borrow_mut().push_front(event);
+                    return Ok(());
+                }
                 _ => return Err(NotConnected::error(peer, event.to_string())),
             }
         }

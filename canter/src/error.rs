@@ -89,6 +89,15 @@ pub enum Error {
     /// The core cannot have this shape.
     #[error("{0}")]
     Shape(Box<str>),
+    /// The device was removed.
+    #[error("the device was removed")]
+    Removed,
+    /// A call of the system failed.
+    #[error("{0}")]
+    System(Box<str>),
+    /// The task was dropped before it ended, or its result was taken before.
+    #[error("the task was dropped, or its result was taken before")]
+    NoResult,
     /// The time passed.
     #[error("the time limit has passed")]
     TimedOut,
@@ -123,14 +132,20 @@ impl From<Error> for std::io::Error {
             Error::Request { .. } | Error::Unread { .. } => ErrorKind::ConnectionReset,
             Error::NoDevice(_) => ErrorKind::NotFound,
             Error::Verb(verb) => std::io::Error::from_raw_os_error(verb.errno().raw()).kind(),
-            Error::Post(_) | Error::QueuePair(_) => ErrorKind::Other,
+            Error::Removed => ErrorKind::NetworkDown,
+            Error::Post(_) | Error::QueuePair(_) | Error::System(_) => ErrorKind::Other,
             _ => ErrorKind::InvalidInput,
         };
         Self::new(kind, error)
     }
 }
 
-/// The text of an error that names no length of its own.
+/// The failure of a call of the system.
+pub(crate) fn system(call: &str, error: impl std::fmt::Display) -> Error {
+    Error::System(format!("{call}: {error}").into())
+}
+
+/// What a core or a pool cannot be.
 pub(crate) fn shape(text: impl Into<String>) -> Error {
     Error::Shape(text.into().into())
 }

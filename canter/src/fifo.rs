@@ -1,5 +1,6 @@
 //! Futures that wait for something countable: first come, first served.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::task::Waker;
 
@@ -33,15 +34,6 @@ impl Fifo {
         self.places.get_mut(index)?.1.replace(waker)
     }
 
-    /// Leaves a place. Returns the waker of the first place, because what this future did not take is for that one.
-    #[must_use = "the next future sleeps until it is woken"]
-    pub(crate) fn leave(&mut self, ticket: &mut Option<Ticket>) -> Option<Waker> {
-        let number = ticket.take()?;
-        let index = self.places.binary_search_by_key(&number, |place| place.0).ok()?;
-        self.places.remove(index);
-        self.first()
-    }
-
     /// The waker of the first place.
     #[inline]
     #[must_use = "the first future sleeps until it is woken"]
@@ -55,13 +47,31 @@ impl Fifo {
     }
 }
 
+/// Leaves a place, and wakes the first future, because what this one did not take is for that one.
+#[inline]
+pub(crate) fn leave(fifo: &RefCell<Fifo>, ticket: &mut Option<Ticket>) {
+    let Some(number) = ticket.take() else { return };
+    let (own, next) = {
+        let mut fifo = fifo.borrow_mut();
+        let index = fifo.places.binary_search_by_key(&number, |place| place.0);
+        let own = index.ok().and_then(|index| fifo.places.remove(index));
+        (own, fifo.first())
+    };
+    // Foreign code runs here.
+    drop(own);
+    if let Some(waker) = next {
+        waker.wake();
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::task::{Wake, Waker};
 
-    use super::Fifo;
+    use super::{Fifo, leave};
 
     struct Count(AtomicUsize);
 
@@ -77,21 +87,23 @@ mod tests {
         let counts: Vec<Arc<Count>> = (0..3).map(|_| Arc::new(Count(AtomicUsize::new(0)))).collect();
         let waker = |number: usize| Waker::from(Arc::clone(&counts[number]));
         let woken = || counts.iter().map(|count| count.0.load(Ordering::Relaxed)).collect::<Vec<_>>();
-        let (mut fifo, mut tickets) = (Fifo::default(), [None; 3]);
+        let (fifo, mut tickets) = (RefCell::new(Fifo::default()), [None; 3]);
         for (number, ticket) in tickets.iter_mut().enumerate() {
-            assert!(fifo.wait(ticket, waker(number)).is_none());
+            assert!(fifo.borrow_mut().wait(ticket, waker(number)).is_none());
         }
-        assert!(fifo.is_first(tickets[0]) && !fifo.is_first(tickets[1]) && !fifo.is_first(None));
+        let is_first = |ticket| fifo.borrow().is_first(ticket);
+        assert!(is_first(tickets[0]) && !is_first(tickets[1]) && !is_first(None));
 
-        fifo.first().expect("the first has a waker").wake();
+        fifo.borrow_mut().first().expect("the first has a waker").wake();
         assert_eq!(woken(), [1, 0, 0]);
         // The first was woken and gives up, then the one in the middle.
-        fifo.leave(&mut tickets[0]).expect("the second has a waker").wake();
+        leave(&fifo, &mut tickets[0]);
         assert_eq!(woken(), [1, 1, 0]);
-        assert!(fifo.is_first(tickets[1]));
-        assert!(fifo.wait(&mut tickets[1], waker(1)).is_none());
-        fifo.leave(&mut tickets[1]).expect("the third has a waker").wake();
+        assert!(is_first(tickets[1]));
+        assert!(fifo.borrow_mut().wait(&mut tickets[1], waker(1)).is_none());
+        leave(&fifo, &mut tickets[1]);
         assert_eq!(woken(), [1, 1, 1]);
-        assert!(fifo.leave(&mut tickets[2]).is_none() && fifo.is_first(None));
+        leave(&fifo, &mut tickets[2]);
+        assert!(is_first(None));
     }
 }

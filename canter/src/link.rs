@@ -29,6 +29,8 @@ pub(crate) struct Link {
     /// The futures that wait for room in the send queue.
     pub(crate) room: RefCell<Fifo>,
     pub(crate) inbox: RefCell<VecDeque<Message>>,
+    /// The round in which the inbox reached the limit of unread messages.
+    pub(crate) full_since: Cell<Option<u32>>,
     /// The futures that wait for a message.
     pub(crate) receivers: RefCell<Fifo>,
     end: OnceCell<Error>,
@@ -45,6 +47,7 @@ impl Link {
             used: Cell::new(0),
             room: RefCell::default(),
             inbox: RefCell::default(),
+            full_since: Cell::new(None),
             receivers: RefCell::default(),
             end: OnceCell::new(),
         }
@@ -77,15 +80,18 @@ impl Link {
 
     /// Notes the end, of which the first cause counts. Returns whether the connection had not ended before.
     pub(crate) fn set_end(&self, cause: Error) -> bool {
-        let is_new = self.end.set(cause).is_ok();
-        if is_new && let Ok(qp) = self.qp.try_borrow() {
-            // A queue pair in another state than Error would go on to serve the peer. If the device is gone, nothing is
-            // left to stop.
-            if let Some(qp) = &*qp {
-                let mut attribute = QueuePairAttribute::new();
-                let _ = qp.modify(attribute.setup_state(QueuePairState::Error));
-            }
+        if self.end.set(cause).is_err() {
+            return false;
         }
-        is_new
+        // Over iWARP, the connection manager ends the stream after what was sent. A queue pair that is moved to the
+        // Error state aborts it.
+        let is_stopped = self.id.as_ref().is_some_and(|id| id.disconnect().is_ok());
+        if !is_stopped && let Some(qp) = &*self.qp.borrow() {
+            // A queue pair in another state would go on to serve the peer. If the device is gone, this fails, and
+            // nothing is left to stop.
+            let mut attribute = QueuePairAttribute::new();
+            let _ = qp.modify(attribute.setup_state(QueuePairState::Error));
+        }
+        true
     }
 }

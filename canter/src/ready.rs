@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::Error;
-use crate::error::shape;
+use crate::error::system;
 
 /// Ends the sleep of a core.
 #[derive(Debug)]
@@ -18,7 +18,7 @@ pub(crate) struct Rouser {
 impl Rouser {
     pub(crate) fn new() -> Result<Self, Error> {
         let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
-        let fd = fd.map_err(|error| shape(format!("eventfd: {error}")))?;
+        let fd = fd.map_err(|error| system("eventfd", error))?;
         Ok(Self { asleep: AtomicBool::new(false), fd })
     }
 

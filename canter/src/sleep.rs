@@ -8,7 +8,7 @@ use rustix::event::epoll;
 use sideway::ibverbs::completion::CompletionChannel;
 
 use crate::Error;
-use crate::error::shape;
+use crate::error::system;
 
 /// The descriptors of a core, in one descriptor.
 #[derive(Debug)]
@@ -45,10 +45,10 @@ impl Sleeper {
 
     #[cfg(feature = "tokio")]
     pub(crate) fn descriptor(&self) -> Result<OwnedFd, Error> {
-        self.epoll.try_clone().map_err(|error| shape(format!("epoll: {error}")))
+        self.epoll.try_clone().map_err(|error| system("dup", error))
     }
 }
 
 fn failed(error: rustix::io::Errno) -> Error {
-    shape(format!("epoll: {error}"))
+    system("epoll", error)
 }

@@ -70,7 +70,7 @@ impl Table {
         let index = self.free.pop().unwrap_or_else(|| self.grow());
         let entry = &mut self.entries[index as usize];
         entry.generation = Key::next(entry.generation);
-        entry.count = count;
+        (entry.count, entry.failure) = (count, None);
         entry.phase = Phase::Posted(None);
         entry.link = Some(Rc::clone(link));
         Key { index, generation: entry.generation }
@@ -194,9 +194,9 @@ impl Table {
     /// completes all of its requests.
     pub(crate) fn fail_earlier(&mut self, key: Key, failure: Error, then: &mut Consequences) {
         let Some(entry) = self.get(key) else { return };
-        if let Some(link) = &entry.link {
-            then.failed.push((Rc::clone(link), failure.clone()));
-        }
+        // A completion of a queue pair that has been destroyed concerns no request.
+        let Some(link) = &entry.link else { return };
+        then.failed.push((Rc::clone(link), failure.clone()));
         entry.failure.get_or_insert(failure);
     }
 

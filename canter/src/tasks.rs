@@ -21,6 +21,7 @@ pub(crate) struct Tasks {
     turn: RefCell<VecDeque<usize>>,
     timers: RefCell<BTreeMap<(Instant, u64), Option<Waker>>>,
     next_timer: Cell<u64>,
+    is_running: Cell<bool>,
 }
 
 struct Slot {
@@ -75,11 +76,12 @@ impl Wake for TaskWaker {
     }
 }
 
-/// Drops the tasks that are left.
-pub(crate) struct Clear<'t>(&'t Tasks);
+/// The loop that runs the tasks. At its end it drops those that are left.
+pub(crate) struct Running<'t>(&'t Tasks);
 
-impl Drop for Clear<'_> {
+impl Drop for Running<'_> {
     fn drop(&mut self) {
+        self.0.is_running.set(false);
         self.0.clear();
     }
 }
@@ -94,6 +96,7 @@ impl Tasks {
             turn: RefCell::default(),
             timers: RefCell::default(),
             next_timer: Cell::new(0),
+            is_running: Cell::new(false),
         }
     }
 
@@ -108,8 +111,9 @@ impl Tasks {
         self.ready.main.load(Ordering::Relaxed) && self.ready.main.swap(false, Ordering::SeqCst)
     }
 
-    pub(crate) fn clear_at_end(&self) -> Clear<'_> {
-        Clear(self)
+    /// Begins a loop, unless there is one.
+    pub(crate) fn begin(&self) -> Option<Running<'_>> {
+        (!self.is_running.replace(true)).then_some(Running(self))
     }
 
     pub(crate) fn add(&self, task: Task) {

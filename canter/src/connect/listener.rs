@@ -41,7 +41,7 @@ impl Listener {
     /// # Errors
     ///
     /// [`Error::Connect`]: the listener's device was removed.
-    pub async fn accept(&self) -> Result<Request, Error> {
+    pub async fn accept(&mut self) -> Result<Request, Error> {
         loop {
             let event = self.inbox.next().await;
             if matches!(event.kind(), EventKind::AddressChange) {

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use sideway::error::VerbError;
 use sideway::ibverbs::device::DeviceInfo;
 use sideway::rdmacm::{ConnectionParameter, EventKind, EventType, Identifier, PortSpace};
 
@@ -27,7 +28,7 @@ impl Core {
     /// # Errors
     ///
     /// - [`Error::Connect`]: no device leads to the address, or another one than that of the core; no program listens
-    ///   there, or the peer refused.
+    ///   there, the peer refused or did not answer, or there is too much private data.
     /// - [`Error::Connections`]: the core has as many connections as it can serve.
     pub async fn connect(&self, peer: SocketAddr, private_data: &[u8]) -> Result<Connection, Error> {
         connect(self, peer, private_data).await
@@ -58,14 +59,15 @@ async fn connect(core: &Core, peer: SocketAddr, private_data: &[u8]) -> Result<C
     let manager = core.inner.manager()?;
     let inbox = manager.watch(manager.channel.create_id(PortSpace::Tcp)?, EVENTS);
     let id = Arc::clone(&inbox.id);
-    id.resolve_addr(None, peer, STEP)?;
+    let failed = |error: VerbError| NotConnected::error(Some(peer), error.to_string());
+    id.resolve_addr(None, peer, STEP).map_err(failed)?;
     inbox.expect(EventType::AddressResolved, Some(peer)).await?;
-    id.resolve_route(STEP)?;
+    id.resolve_route(STEP).map_err(failed)?;
     inbox.expect(EventType::RouteResolved, Some(peer)).await?;
     check_device(core, &id, peer)?;
     let connection = begin(core, &inbox)?;
-    id.connect(ConnectionParameter::default().setup_private_data(private_data))?;
-    let event = inbox.expect(EventType::Established, Some(peer)).await?;
+    id.connect(&parameter(private_data)).map_err(|error| NotConnected::error(Some(peer), error.to_string()))?;
+    let event = within(core, Some(peer), inbox.expect(EventType::Established, Some(peer))).await?;
     let reply = match event.kind() {
         EventKind::Established(info) => info.private_data().to_vec(),
         _ => Vec::new(),
@@ -84,9 +86,29 @@ async fn accept(core: &Core, request: Request, private_data: &[u8]) -> Result<Co
     id.migrate(&manager.channel)?;
     let inbox = manager.watch(id, EVENTS);
     let connection = begin(core, &inbox)?;
-    inbox.id.accept(ConnectionParameter::default().setup_private_data(private_data))?;
-    inbox.expect(EventType::Established, peer).await?;
+    inbox.id.accept(&parameter(private_data)).map_err(|error| NotConnected::error(peer, error.to_string()))?;
+    within(core, peer, inbox.confirmed(peer)).await?;
     Ok(connection.established(asked))
+}
+
+/// As many reads as the devices permit.
+fn parameter(private_data: &[u8]) -> ConnectionParameter {
+    let mut parameter = ConnectionParameter::default();
+    parameter.setup_responder_resources(ConnectionParameter::MAX_DEPTH);
+    parameter.setup_initiator_depth(ConnectionParameter::MAX_DEPTH).setup_private_data(private_data);
+    parameter
+}
+
+/// Waits for the peer, with the limit of the core.
+async fn within<T>(
+    core: &Core,
+    peer: Option<SocketAddr>,
+    answer: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
+    let limit = core.inner.handshake;
+    core.timeout(limit, answer).await.unwrap_or_else(|_| {
+        Err(NotConnected::error(peer, format!("no answer within {} s; see Builder::handshake", limit.as_secs_f64())))
+    })
 }
 
 fn begin(core: &Core, inbox: &Rc<Inbox>) -> Result<Connection, Error> {
@@ -101,7 +123,11 @@ fn check_device(core: &Core, id: &Arc<Identifier>, peer: SocketAddr) -> Result<(
         found => {
             let found = found.map_or_else(|| "none".to_owned(), |found| found.name());
             let own = own.name();
-            let cause = format!("the route uses the device {found}, and the core has {own}; use a core on {found}");
+            let cause = if found == own {
+                format!("the core was built on a {own} that is not of the connection manager; see Core::builder_on")
+            } else {
+                format!("the route uses the device {found}, and the core has {own}; use a core on {found}")
+            };
             Err(NotConnected::error(Some(peer), cause))
         }
     }

@@ -9,6 +9,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Waker;
 
 use sideway::ibverbs::queue_pair::GenericQueuePair;
 
@@ -27,7 +28,7 @@ use crate::request::{Atomic, Held, Operation, Request};
 /// A reliable connection of a [`Core`]. Clones are the same connection, which ends when the last clone is dropped.
 ///
 /// Each request is a future, which posts the request when it is first polled, and completes when the device reports
-/// that the peer's device has the data. If the send queue is full, the future waits for its turn. **Dropping a future
+/// that the peer's device has the data (over iWARP: that this side's device has accepted them). If the send queue is full, the future waits for its turn. **Dropping a future
 /// is always safe**: if the request was not posted, it never is; if it was posted, it may still take effect, and its
 /// buffer returns to its pool when the device has finished with it. If a request fails, its connection ends, and all
 /// futures of the connection fail; the buffers return to their pools.
@@ -40,7 +41,7 @@ use crate::request::{Atomic, Held, Operation, Request};
 ///
 /// let core = Core::builder("soft0").build()?;
 /// core.run(async {
-///     let listener = core.listen(SocketAddr::from(([127, 0, 0, 1], 0)))?;
+///     let mut listener = core.listen(SocketAddr::from(([127, 0, 0, 1], 0)))?;
 ///     let address = listener.local_addr();
 ///
 ///     // A client of the same core; usually it is another program. It reads the server's memory.
@@ -57,7 +58,7 @@ use crate::request::{Atomic, Held, Operation, Request};
 ///     exposed.write_at(0, b"read me")?;
 ///     let request = listener.accept().await?;
 ///     let connection = core.accept(request, &exposed.remote().to_bytes()).await?;
-///     assert_eq!(client.await?, b"read me");
+///     assert_eq!(client.await??, b"read me");
 ///     assert!(connection.recv().await?.is_none()); // the client has ended
 ///     Ok(())
 /// })
@@ -185,6 +186,9 @@ impl Connection {
     /// Receives the next message, or `None` after the peer has closed the connection and all messages were received.
     /// Dropping the future loses no message.
     ///
+    /// A peer that is killed also ends the connection, but one whose host fails or whose network is cut does not: a side
+    /// that only receives waits for ever. Use [`Core::timeout`], or write to the peer now and then.
+    ///
     /// # Errors
     ///
     /// What ended the connection, unless the peer or this side closed it.
@@ -193,7 +197,7 @@ impl Connection {
     }
 
     /// Ends the connection. The peer's [`recv`](Self::recv) returns `None` after the messages that it has. A message
-    /// whose [`send`](Self::send) has completed is not lost.
+    /// whose [`send`](Self::send) has completed is not lost, except over iWARP.
     pub fn close(&self) {
         self.inner().end_now(&self.shared.link, Error::Closed);
     }
@@ -230,17 +234,21 @@ impl Connection {
 impl Drop for Shared {
     /// Ends the connection. The device's access to the buffers of its requests ends with the queue pair.
     fn drop(&mut self) {
-        let inner = &self.core.inner;
-        inner.end_now(&self.link, Error::Closed);
+        let (inner, mut wakers) = (&self.core.inner, Vec::new());
+        inner.end(&self.link, Error::Closed, &mut wakers);
+        // Drivers may forget the completions of a queue pair that they destroy, also those of its receives.
+        let _ = inner.catch_up();
         inner.links.borrow_mut().remove(&self.link.number);
         let qp = self.link.qp.borrow_mut().take();
-        let closed = qp.map(GenericQueuePair::close).transpose();
-        let released = inner.table.borrow_mut().release_all(&self.link);
-        if let Err(error) = closed {
-            // The device may still use the buffers.
-            rdma_mummy_sys::log!(error, "{} buffers are lost: {error}", released.len());
-            std::mem::forget(released);
+        match qp.map(GenericQueuePair::close).transpose() {
+            Ok(_) => {
+                let released = inner.table.borrow_mut().release_all(&self.link);
+                drop(released);
+            }
+            // The queue pair exists as long as an asynchronous event refers to it. It completes what it has.
+            Err(error) => rdma_mummy_sys::log!(warn, "{error}"),
         }
+        wakers.into_iter().for_each(Waker::wake);
         let unread = std::mem::take(&mut *self.link.inbox.borrow_mut());
         drop(unread);
     }

@@ -6,7 +6,7 @@ use std::task::{Context, Poll, Waker};
 
 use super::Connection;
 use crate::Error;
-use crate::fifo::Ticket;
+use crate::fifo::{self, Ticket};
 use crate::request::{self, Held, Key, Refused};
 use crate::table::Taken;
 
@@ -43,12 +43,13 @@ impl<'c, T> Posting<'c, T> {
         };
         let (inner, link) = (self.connection.inner(), &self.connection.shared.link);
         let key = inner.table.borrow_mut().reserve(link, count);
-        let mut qp = link.qp.borrow_mut();
-        // A connection that someone holds has its queue pair.
-        let qp = qp.as_mut().ok_or(Error::Closed)?;
-        // SAFETY: the table holds the buffers until the completion of `key` or the end of the queue pair, unless posting
-        // fails and no request was posted.
-        match unsafe { request::post(qp, key, inner.id(), inner.inline, &held) } {
+        let posted = match &mut *link.qp.borrow_mut() {
+            // SAFETY: the table holds the buffers until the completion of `key` or the end of the queue pair, unless
+            // posting fails and no request was posted.
+            Some(qp) => unsafe { request::post(qp, key, inner.id(), inner.inline, &held) },
+            None => unreachable!("a connection has its queue pair until its last clone is dropped"),
+        };
+        match posted {
             Ok(()) => {
                 inner.table.borrow_mut().hold(key, held, Some(waker));
                 Ok(key)
@@ -80,13 +81,8 @@ impl<'c, T> Posting<'c, T> {
     }
 
     fn leave(&mut self) {
-        if let Phase::Waiting { ticket, .. } = &mut self.phase
-            && ticket.is_some()
-        {
-            let next = self.connection.shared.link.room.borrow_mut().leave(ticket);
-            if let Some(waker) = next {
-                waker.wake();
-            }
+        if let Phase::Waiting { ticket, .. } = &mut self.phase {
+            fifo::leave(&self.connection.shared.link.room, ticket);
         }
     }
 }

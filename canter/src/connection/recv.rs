@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 
 use super::Connection;
 use crate::Error;
-use crate::fifo::Ticket;
+use crate::fifo::{self, Ticket};
 use crate::message::Message;
 
 #[derive(Debug)]
@@ -21,12 +21,7 @@ impl<'c> Recv<'c> {
     }
 
     fn leave(&mut self) {
-        if self.ticket.is_some() {
-            let next = self.connection.shared.link.receivers.borrow_mut().leave(&mut self.ticket);
-            if let Some(waker) = next {
-                waker.wake();
-            }
-        }
+        fifo::leave(&self.connection.shared.link.receivers, &mut self.ticket);
     }
 }
 

@@ -1,6 +1,6 @@
 //! A queue pair before its connection by endpoints.
 
-use sideway::ibverbs::queue_pair::{GenericQueuePair, QueuePair, QueuePairEndpoint, RcOptions};
+use sideway::ibverbs::queue_pair::{QueuePair, QueuePairEndpoint, RcOptions};
 
 use super::Connection;
 use crate::Error;
@@ -9,10 +9,9 @@ use crate::core::Core;
 /// A queue pair that waits for the endpoint of its peer. Both sides send their endpoints to each other by any means.
 #[derive(Debug)]
 pub struct Unconnected {
-    qp: GenericQueuePair,
+    connection: Connection,
     options: RcOptions,
     endpoint: QueuePairEndpoint,
-    core: Core,
 }
 
 impl Core {
@@ -25,16 +24,12 @@ impl Core {
     /// - [`Error::Verb`]: the device refused.
     pub fn unconnected(&self, options: RcOptions) -> Result<Unconnected, Error> {
         let qp = self.inner.queue_pair(|builder| builder.build_generic())?;
-        Unconnected::new(self, qp, options)
+        let endpoint = qp.local_endpoint(&options)?;
+        Ok(Unconnected { connection: Connection::new(self, qp, None), options, endpoint })
     }
 }
 
 impl Unconnected {
-    fn new(core: &Core, qp: GenericQueuePair, options: RcOptions) -> Result<Self, Error> {
-        let endpoint = qp.local_endpoint(&options)?;
-        Ok(Self { qp, options, endpoint, core: core.clone() })
-    }
-
     /// Returns what the peer needs to connect.
     pub fn endpoint(&self) -> QueuePairEndpoint {
         self.endpoint
@@ -46,8 +41,7 @@ impl Unconnected {
     ///
     /// [`Error::QueuePair`]: the endpoint does not fit, or the device refused it.
     pub fn connect(self, peer: &QueuePairEndpoint) -> Result<Connection, Error> {
-        let Self { qp, options, core, .. } = self;
-        let connection = Connection::new(&core, qp, None);
+        let Self { connection, options, .. } = self;
         if let Some(qp) = &*connection.shared.link.qp.borrow() {
             qp.connect_rc(peer, &options)?;
         }

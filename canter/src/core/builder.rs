@@ -22,6 +22,7 @@ pub struct Builder {
     pub(super) unread: Option<usize>,
     pub(super) inline: u32,
     pub(super) spin: Duration,
+    pub(super) handshake: Duration,
 }
 
 #[derive(Clone, Debug)]
@@ -41,6 +42,7 @@ impl Builder {
             unread: None,
             inline: 64,
             spin: Duration::from_micros(50),
+            handshake: Duration::from_secs(10),
         }
     }
 
@@ -70,14 +72,15 @@ impl Builder {
         self
     }
 
-    /// Sets how many messages of one connection may wait for the program, so that no peer takes the receives of the
-    /// others. A connection with more ends. Defaults to a quarter of the receives.
+    /// Sets how many messages of one connection may wait for the program, so that one peer does not take the receives of
+    /// the others. A connection with more ends, unless its messages arrived since the tasks last ran. Defaults to a quarter of the receives: four such peers stall the rest.
     pub fn unread(mut self, messages: usize) -> Self {
         self.unread = Some(messages);
         self
     }
 
-    /// Sets up to which length data is copied into the request. Defaults to 64 bytes, or less if the device cannot.
+    /// Sets up to which length data is copied into the request. Defaults to 64 bytes. If the device cannot, it is half,
+    /// or a quarter, and so on.
     pub fn inline(mut self, bytes: u32) -> Self {
         self.inline = bytes;
         self
@@ -87,6 +90,12 @@ impl Builder {
     /// sleeps.
     pub fn spin(mut self, time: Duration) -> Self {
         self.spin = time;
+        self
+    }
+
+    /// Sets how long `connect` and `accept` wait for the peer's answer. Defaults to 10 s.
+    pub fn handshake(mut self, limit: Duration) -> Self {
+        self.handshake = limit;
         self
     }
 

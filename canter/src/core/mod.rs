@@ -4,7 +4,7 @@ mod builder;
 mod receives;
 mod turn;
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -63,8 +63,13 @@ pub(crate) struct Inner {
     pub(crate) inline: usize,
     unread: usize,
     pub(crate) spin: Duration,
+    pub(crate) handshake: Duration,
     scratch: RefCell<Consequences>,
-    broken: Cell<bool>,
+    /// The number of entries of the completion queue.
+    entries: u32,
+    /// How often the tasks could run.
+    pub(crate) round: Cell<u32>,
+    broken: OnceCell<Error>,
 }
 
 /// The number of the next core. Buffers contain the number of theirs.
@@ -91,7 +96,7 @@ impl Core {
     ///
     /// # Errors
     ///
-    /// - [`Error::Shape`]: a number is zero, or the size exceeds 2 GiB.
+    /// - [`Error::Shape`]: a number is zero, or the size is 2 GiB or more.
     /// - [`Error::Verb`]: there is too little memory, or too little that may be locked.
     pub fn pool(&self, size: usize, count: u32) -> Result<Pool, Error> {
         Pool::new(&self.inner.origin, size, count)
@@ -128,9 +133,14 @@ impl Inner {
                 context.name()
             ))
         })?;
-        if builder.receives > limits.max_srq_wr() {
-            let (most, name) = (limits.max_srq_wr(), context.name());
-            return Err(shape(format!("{} receives: {name} has at most {most}", builder.receives)));
+        for (what, wish, most) in [
+            ("receives", builder.receives, limits.max_srq_wr()),
+            ("requests of a connection", builder.depth, limits.max_qp_wr()),
+            ("connections", builder.connections, limits.max_qp()),
+        ] {
+            if wish > most {
+                return Err(shape(format!("{wish} {what}: {} has at most {most}", context.name())));
+            }
         }
         let origin = Origin {
             pd: context.alloc_pd()?,
@@ -159,23 +169,30 @@ impl Inner {
             inline: 0,
             unread: builder.unread.unwrap_or(builder.receives as usize / 4).max(1),
             spin: builder.spin,
+            handshake: builder.handshake,
             scratch: RefCell::default(),
-            broken: Cell::new(false),
+            entries,
+            round: Cell::new(0),
+            broken: OnceCell::new(),
         };
         inner.sleeper.watch(inner.rouser.descriptor())?;
         inner.replenish(1)?;
-        let inline = inner.most_inline(builder.inline);
+        // A queue pair that the device refuses would be known only when the first peer connects.
+        let inline = inner.most_inline(builder.inline)?;
         Ok(Self { inline, ..inner })
     }
 
     /// The largest size of inline data, up to `wish`, that the device supports. Devices do not report it.
-    fn most_inline(&self, wish: u32) -> usize {
-        let takes = |&bytes: &u32| {
-            let built: Result<GenericQueuePair, VerbError> =
-                self.shape_of_queue_pairs().setup_max_inline_data(bytes).build_generic();
-            built.is_ok()
-        };
-        [wish, wish / 2].into_iter().find(takes).unwrap_or(0) as usize
+    fn most_inline(&self, wish: u32) -> Result<usize, VerbError> {
+        let mut bytes = wish;
+        loop {
+            let mut builder = self.shape_of_queue_pairs();
+            let built: Result<GenericQueuePair, VerbError> = builder.setup_max_inline_data(bytes).build_generic();
+            match built {
+                Err(_) if bytes > 0 => bytes /= 2,
+                built => return built.map(|_| bytes as usize),
+            }
+        }
     }
 
     fn shape_of_queue_pairs(&self) -> QueuePairBuilder {
@@ -195,7 +212,7 @@ impl Inner {
             return Err(Error::Connections { limit: self.connections });
         }
         // Completions of earlier queue pairs may be left, and the queue has no entries for them and for new ones.
-        while self.turn()? {}
+        self.catch_up()?;
         let mut builder = self.shape_of_queue_pairs();
         Ok(build(builder.setup_max_inline_data(self.inline as u32))?)
     }

@@ -19,6 +19,8 @@ pub(super) struct Receives {
     posted: RefCell<Vec<Option<Buf>>>,
     pool: Pool,
     count: Cell<usize>,
+    /// The slots of a list of receives, for reuse.
+    slots: RefCell<Vec<u32>>,
 }
 
 impl Receives {
@@ -26,7 +28,7 @@ impl Receives {
         let pool = Pool::rousing(origin, size, count, rouser)?;
         let queue = origin.pd.create_srq_builder().setup_max_wr(count).setup_max_sge(1).build()?;
         let posted = RefCell::new((0..count).map(|_| None).collect());
-        Ok(Self { queue: RefCell::new(queue), posted, pool, count: Cell::new(0) })
+        Ok(Self { queue: RefCell::new(queue), posted, pool, count: Cell::new(0), slots: RefCell::default() })
     }
 
     pub(super) fn queue(&self) -> Ref<'_, SharedReceiveQueue> {
@@ -51,25 +53,43 @@ impl Receives {
 
 impl Inner {
     /// Posts the buffers that the program has dropped, if there are at least `least` of them.
-    pub(crate) fn replenish(&self, least: usize) -> Result<(), Error> {
+    pub(super) fn replenish(&self, least: usize) -> Result<(), Error> {
         let receives = &self.receives;
         if receives.pool.free() < least {
             return Ok(());
         }
         let mut queue = receives.queue.borrow_mut();
         let mut posted = receives.posted.borrow_mut();
+        let mut slots = receives.slots.borrow_mut();
+        slots.clear();
         let mut guard = queue.start_post_recv();
         while let Some(buf) = receives.pool.try_get() {
             let slot = buf.slot();
             let (key, address) = buf.own();
             let request = guard.construct_wr(Number::Receive(slot).wr_id());
-            // SAFETY: the buffer stays in `posted` until its completion or, if posting fails, until the queue has been
-            // destroyed; it keeps its memory registered, and no code accesses the bytes meanwhile.
+            // SAFETY: the buffer stays in `posted` until its completion or until the queue has been destroyed, unless
+            // posting fails and the error states that it was not posted; it keeps its memory registered, and no code
+            // accesses the bytes meanwhile.
             unsafe { request.setup_sge(key, address, buf.length()) };
             posted[slot as usize] = Some(buf);
-            receives.count.set(receives.count.get() + 1);
+            slots.push(slot);
         }
-        guard.post()?;
+        let result = guard.post();
+        let taken = match &result {
+            Ok(()) => slots.len(),
+            Err(error) => error.posted().unwrap_or(slots.len()),
+        };
+        receives.count.set(receives.count.get() + taken);
+        drop(posted);
+        for &slot in slots.get(taken..).unwrap_or_default() {
+            let refused = receives.posted.borrow_mut()[slot as usize].take();
+            drop(refused);
+        }
+        match result {
+            // Those that are posted go on; the others are posted later.
+            Err(error) if receives.count.get() > 0 => rdma_mummy_sys::log!(warn, "{error}"),
+            result => result?,
+        }
         Ok(())
     }
 }

@@ -21,13 +21,13 @@ const MOST: u32 = 64;
 const WORTH_A_POST: usize = 8;
 
 impl Inner {
-    /// Polls completions once. Returns whether there were any.
+    /// Polls completions once. Returns their number.
     ///
     /// # Errors
     ///
     /// The completion queue is broken. All connections have ended.
     #[inline]
-    pub(crate) fn turn(&self) -> Result<bool, Error> {
+    pub(crate) fn turn(&self) -> Result<u32, Error> {
         let mut scratch = self.scratch.borrow_mut();
         let polled = self.poll(&mut scratch);
         match scratch.only() {
@@ -47,11 +47,20 @@ impl Inner {
         }
         let taken = polled?;
         if self.receives.is_low() {
-            self.replenish(1)?;
+            self.top_up(1)?;
         } else if taken > 0 {
-            self.replenish(WORTH_A_POST)?;
+            self.top_up(WORTH_A_POST)?;
         }
-        Ok(taken > 0)
+        Ok(taken)
+    }
+
+    /// Posts the buffers that the program has dropped, if there are at least so many.
+    fn top_up(&self, least: usize) -> Result<(), Error> {
+        let posted = self.replenish(least);
+        if let Err(error) = &posted {
+            self.conclude(Consequences::default(), Some(error));
+        }
+        posted
     }
 
     /// Ends the connections that failed, and then runs foreign code, which may use the core.
@@ -77,8 +86,8 @@ impl Inner {
 
     #[inline]
     fn poll(&self, then: &mut Consequences) -> Result<u32, Error> {
-        if self.broken.get() {
-            return Err(Error::Closed);
+        if let Some(cause) = self.broken.get() {
+            return Err(cause.clone());
         }
         let mut table = self.table.borrow_mut();
         let polled = self.cq.borrow_mut().poll_each(MOST, |completion| {
@@ -98,7 +107,7 @@ impl Inner {
         });
         polled.map_err(|error| match error {
             PollCompletionQueueError::Verb(error) => error.into(),
-            other => crate::error::shape(other.to_string()),
+            other => crate::error::system("ibv_poll_cq", other),
         })
     }
 
@@ -117,9 +126,14 @@ impl Inner {
         let _ = buf.set_len(if is_write { 0 } else { length.min(buf.capacity()) });
         let imm = wc.wc_flags().contains(WorkCompletionFlags::WithImmediate).then(|| wc.imm_data());
         let mut inbox = link.inbox.borrow_mut();
-        if inbox.len() >= self.unread {
+        if inbox.len() < self.unread {
+            link.full_since.set(None);
+        } else if *link.full_since.get().get_or_insert(self.round.get()) != self.round.get() {
+            // The tasks have run since, and did not receive.
             drop(inbox);
             return then.failed.push((link, Error::Unread { limit: self.unread }));
+        } else {
+            link.full_since.set(Some(self.round.get()));
         }
         inbox.push_back(Message::new(buf, imm, is_write.then_some(length)));
         if let Some(waker) = link.receivers.borrow_mut().first() {
@@ -131,10 +145,6 @@ impl Inner {
     pub(crate) fn end(&self, link: &Rc<Link>, cause: Error, wakers: &mut Vec<std::task::Waker>) {
         if !link.set_end(cause) {
             return;
-        }
-        if let Some(id) = &link.id {
-            // The peer may have ended already.
-            let _ = id.disconnect();
         }
         link.room.borrow_mut().all(wakers);
         link.receivers.borrow_mut().all(wakers);
@@ -148,14 +158,27 @@ impl Inner {
         wakers.into_iter().for_each(std::task::Waker::wake);
     }
 
-    /// Polls until the queue is empty, so that what arrived before an event is known before the event.
-    pub(crate) fn catch_up(&self) {
-        while let Ok(true) = self.turn() {}
+    /// Polls what the queue has, so that what arrived before an event is known before the event.
+    ///
+    /// # Errors
+    ///
+    /// See [`turn`](Self::turn).
+    pub(crate) fn catch_up(&self) -> Result<(), Error> {
+        // A peer that sends all the time does not keep the core here.
+        let mut left = self.entries;
+        while left > 0 {
+            match self.turn()? {
+                0 => break,
+                taken => left = left.saturating_sub(taken),
+            }
+        }
+        Ok(())
     }
 
     #[cold]
     fn fail_all(&self, error: &Error, then: &mut Consequences) {
-        self.broken.set(true);
+        // The first cause counts.
+        let _ = self.broken.set(error.clone());
         let links = self.links.borrow();
         then.failed
             .extend(links.values().filter(|link| link.end().is_none()).map(|link| (Rc::clone(link), error.clone())));

@@ -7,46 +7,62 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
+use crate::Error;
 use crate::tasks::Tasks;
 
-/// The result of a task. Dropping the handle leaves the task running.
+/// The result of a task, or [`Error::NoResult`] if the task was dropped. Dropping the handle leaves the task running.
 pub struct JoinHandle<T> {
     state: Rc<RefCell<State<T>>>,
 }
 
 struct State<T> {
     output: Option<T>,
+    has_ended: bool,
     waker: Option<Waker>,
 }
 
-pub(super) fn spawn<T: 'static>(tasks: &Tasks, future: impl Future<Output = T> + 'static) -> JoinHandle<T> {
-    let state = Rc::new(RefCell::new(State { output: None, waker: None }));
-    let handle = JoinHandle { state: Rc::clone(&state) };
-    tasks.add(Box::pin(async move {
-        let output = future.await;
+/// The task's side, which is dropped with the task.
+struct Ended<T>(Rc<RefCell<State<T>>>);
+
+impl<T> Drop for Ended<T> {
+    fn drop(&mut self) {
         let waker = {
-            let mut state = state.borrow_mut();
-            state.output = Some(output);
+            let mut state = self.0.borrow_mut();
+            state.has_ended = true;
             state.waker.take()
         };
         if let Some(waker) = waker {
             waker.wake();
         }
+    }
+}
+
+pub(super) fn spawn<T: 'static>(tasks: &Tasks, future: impl Future<Output = T> + 'static) -> JoinHandle<T> {
+    let state = Rc::new(RefCell::new(State { output: None, has_ended: false, waker: None }));
+    let handle = JoinHandle { state: Rc::clone(&state) };
+    let ended = Ended(state);
+    tasks.add(Box::pin(async move {
+        let output = future.await;
+        ended.0.borrow_mut().output = Some(output);
     }));
     handle
 }
 
 impl<T> Future for JoinHandle<T> {
-    type Output = T;
+    type Output = Result<T, Error>;
 
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let waker = context.waker().clone();
-        let (output, earlier) = {
+        let (output, has_ended, earlier) = {
             let mut state = self.state.borrow_mut();
-            (state.output.take(), state.waker.replace(waker))
+            (state.output.take(), state.has_ended, state.waker.replace(waker))
         };
         drop(earlier);
-        output.map_or(Poll::Pending, Poll::Ready)
+        match output {
+            Some(output) => Poll::Ready(Ok(output)),
+            None if has_ended => Poll::Ready(Err(Error::NoResult)),
+            None => Poll::Pending,
+        }
     }
 }
 

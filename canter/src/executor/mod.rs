@@ -25,12 +25,14 @@ impl Core {
     /// have not ended are then dropped. The thread polls the core while there is work, and sleeps when there has been
     /// none for a while ([`Builder::spin`](crate::Builder::spin)).
     ///
-    /// Panics of tasks are those of this call.
+    /// # Panics
+    ///
+    /// If a task panics, or within `run` or `drive` of this core.
     pub fn run<T>(&self, future: impl Future<Output = T>) -> T {
         let inner = &self.inner;
         let mut future = pin!(future);
         let waker = inner.tasks.main_waker();
-        let _clear = inner.tasks.clear_at_end();
+        let Some(_running) = inner.tasks.begin() else { panic!("Core::run was called while the core runs") };
         let mut pace = Pace::new(inner.spin);
         loop {
             if inner.tasks.take_main()
@@ -45,7 +47,7 @@ impl Core {
         }
     }
 
-    /// Starts a task on this core. It runs while [`run`](Self::run) runs, or [`drive`](Self::drive).
+    /// Starts a task on this core. It runs while [`run`](Self::run) runs, or `drive`.
     pub fn spawn<T: 'static>(&self, future: impl Future<Output = T> + 'static) -> JoinHandle<T> {
         join::spawn(&self.inner.tasks, future)
     }
@@ -91,8 +93,9 @@ impl Inner {
     /// Polls once. Returns whether there has been no work for so long that the thread should sleep.
     #[inline]
     pub(crate) fn progress(&self, ran: bool, pace: &mut Pace) -> bool {
+        self.round.set(self.round.get().wrapping_add(1));
         // A broken queue has ended all connections; their futures report it.
-        let polled = self.turn().unwrap_or(false);
+        let polled = self.turn().unwrap_or(0) > 0;
         pace.turns = pace.turns.wrapping_add(1);
         if pace.turns.is_multiple_of(ATTEND_AFTER) {
             self.attend();
@@ -130,14 +133,12 @@ impl Inner {
 
     /// Prepares to sleep. Returns whether the thread may sleep: completions after this raise an event.
     pub(crate) fn arm(&self) -> bool {
-        // Receives that were not worth a post, because the peers may wait for them.
-        let _ = self.replenish(1);
         self.attend();
         if self.tasks.has_work() || self.notify().is_err() {
             return false;
         }
         // What completed before the queue was armed raises no event.
-        if self.turn().unwrap_or(false) {
+        if self.turn().unwrap_or(0) > 0 {
             return false;
         }
         self.rouser.fall_asleep();

@@ -1,6 +1,8 @@
 //! The core as a task of tokio's single-threaded runtime.
 
 use std::os::fd::OwnedFd;
+use std::panic::catch_unwind;
+use std::time::Duration;
 
 use ::tokio::io::Interest;
 use ::tokio::io::unix::AsyncFd;
@@ -8,7 +10,7 @@ use ::tokio::io::unix::AsyncFd;
 use super::Pace;
 use crate::Error;
 use crate::core::Core;
-use crate::error::shape;
+use crate::error::{shape, system};
 
 /// Which changes of the descriptors end a sleep.
 const INTEREST: Interest = Interest::READABLE.add(Interest::ERROR);
@@ -20,12 +22,11 @@ impl Core {
     ///
     /// # Errors
     ///
-    /// The runtime cannot watch descriptors.
+    /// [`Error::Shape`]: the runtime cannot watch descriptors, or the core is run or driven already.
     pub async fn drive(&self) -> Result<(), Error> {
         let inner = &self.inner;
-        let _clear = inner.tasks.clear_at_end();
-        let failed = |error: std::io::Error| shape(format!("cannot watch the core's descriptor: {error}"));
-        let fd = register(inner.sleeper.descriptor()?).map_err(failed)?;
+        let Some(_running) = inner.tasks.begin() else { return Err(shape("the core is driven already")) };
+        let fd = register(inner.sleeper.descriptor()?)?;
         let mut pace = Pace::new(inner.spin);
         loop {
             // Nothing else waits by the waker of `run`.
@@ -52,7 +53,14 @@ impl Core {
     }
 }
 
-fn register(fd: OwnedFd) -> std::io::Result<AsyncFd<OwnedFd>> {
+/// Registers a descriptor with the current runtime. tokio reports missing drivers only by panics.
+fn register(fd: OwnedFd) -> Result<AsyncFd<OwnedFd>, Error> {
     #[expect(deprecated, reason = "the replacement is unsafe; `OwnedFd` fulfils its condition")]
-    AsyncFd::with_interest(fd, INTEREST)
+    let registered = catch_unwind(|| (::tokio::time::sleep(Duration::ZERO), AsyncFd::with_interest(fd, INTEREST)).1);
+    match registered {
+        Ok(registered) => registered.map_err(|error| system("epoll_ctl", error)),
+        Err(_) => {
+            Err(shape("cannot drive the core: the tokio runtime lacks I/O or time; call enable_all() on its builder"))
+        }
+    }
 }

@@ -14,11 +14,14 @@ use sideway::ibverbs::protection_domain::ProtectionDomain;
 use super::Buf;
 use crate::Error;
 use crate::error::shape;
-use crate::fifo::{Fifo, Ticket};
+use crate::fifo::{self, Fifo, Ticket};
 use crate::ready::Rouser;
 
 /// A pool of registered buffers of equal size. Clones share the buffers. The memory is freed when the last clone and the
 /// last buffer have been dropped.
+///
+/// Over iWARP, a peer that serves a read learns a key with which it can also write to the buffers of other reads of the
+/// pool until they have completed. So use pools of their own for peers that do not trust each other.
 ///
 /// ```
 /// # fn main() -> Result<(), canter::Error> {
@@ -79,10 +82,10 @@ impl Pool {
     }
 
     fn with(origin: &Origin, size: usize, count: u32, rouser: Option<Arc<Rouser>>) -> Result<Self, Error> {
-        // A scatter/gather entry and a message have at most 2^31 bytes.
-        if size == 0 || size > 1 << 31 || count == 0 {
+        // The highest bit of an entry's length has a meaning of its own to drivers.
+        if size == 0 || size >= 1 << 31 || count == 0 {
             return Err(shape(format!(
-                "a pool of {count} buffers of {size} bytes: both must be at least 1, and 2 GiB the most"
+                "a pool of {count} buffers of {size} bytes: both must be at least 1, and the size below 2 GiB"
             )));
         }
         let stride = if size < 64 { size.next_multiple_of(8) } else { size.next_multiple_of(64) };
@@ -182,10 +185,7 @@ impl Future for Get<'_> {
 
 impl Get<'_> {
     fn leave(&mut self) {
-        let next = self.pool.memory.waiting.borrow_mut().leave(&mut self.ticket);
-        if let Some(waker) = next {
-            waker.wake();
-        }
+        fifo::leave(&self.pool.memory.waiting, &mut self.ticket);
     }
 }
 

@@ -24,11 +24,11 @@ pub(crate) fn address() -> SocketAddr {
 
 /// Returns the ends of a connection of one core.
 pub(crate) async fn pair(core: &Core) -> Result<(Connection, Connection), Error> {
-    let listener = core.listen(address())?;
+    let mut listener = core.listen(address())?;
     let (own, address) = (core.clone(), listener.local_addr());
     let client = core.spawn(async move { own.connect(address, b"ask").await });
     let server = core.accept(listener.accept().await?, b"reply").await?;
-    Ok((client.await?, server))
+    Ok((client.await??, server))
 }
 
 /// Runs a test on a core, with a limit.

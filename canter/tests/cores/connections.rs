@@ -1,10 +1,12 @@
 //! Messages, requests and ends of connections.
 
+use std::future::Future;
 use std::thread;
 use std::time::Duration;
 
 use canter::{Batch, Core, Error, Remote, Rights};
 use sideway::ibverbs::device::DeviceInfo;
+use sideway::ibverbs::queue_pair::RcOptions;
 
 use crate::cores::{address, builder, pair, run};
 
@@ -39,7 +41,7 @@ fn messages_arrive_in_order_with_their_lengths() {
             }
         }
         drop(client);
-        echo.await?;
+        echo.await??;
         assert_eq!(pool.free(), 4);
         Ok(())
     });
@@ -188,7 +190,10 @@ fn a_peer_that_is_not_read_from_loses_its_connection_and_no_other() {
                 Err(error) => break error,
             }
         };
-        assert!(received == 8 && matches!(end, Error::Unread { limit: 8 }), "{received} received, then {end}");
+        assert!(
+            (8..32).contains(&received) && matches!(end, Error::Unread { limit: 8 }),
+            "{received} received, then {end}"
+        );
         for _ in 0..100 {
             client.send(pool.get().await).await?;
             server.recv().await?.expect("the client is there");
@@ -206,7 +211,7 @@ fn a_request_is_accepted_by_another_core() {
     let listening = thread::spawn(move || {
         let core = builder().build().expect("the device has room for a core");
         core.run(async {
-            let listener = core.listen(address())?;
+            let mut listener = core.listen(address())?;
             addresses.send(listener.local_addr()).expect("the test waits");
             for _ in 0..3 {
                 requests.send(listener.accept().await?).expect("the other core waits");
@@ -280,7 +285,7 @@ fn a_closed_port_refuses() {
 #[test]
 fn endpoints_connect_without_the_connection_manager() {
     run(builder(), |core| async move {
-        let options = sideway::ibverbs::queue_pair::RcOptions::new();
+        let options = RcOptions::new();
         let (one, other) = (core.unconnected(options.clone())?, core.unconnected(options)?);
         let endpoints = (one.endpoint(), other.endpoint());
         let (one, other) = (one.connect(&endpoints.1)?, other.connect(&endpoints.0)?);
@@ -303,6 +308,104 @@ fn a_remote_is_sent_in_a_message() {
         let message = server.recv().await?.expect("the client is there");
         let bytes = message.first_chunk().expect("all bytes arrive");
         assert_eq!(Remote::from_bytes(bytes), exposed.remote());
+        Ok(())
+    });
+}
+
+/// The tasks do not run while the core makes a queue pair, so messages of that time are not unread by a fault of a peer.
+/// Nor are those of one turn.
+#[test]
+fn a_new_connection_ends_no_busy_one() {
+    run(builder().depth(128).receives(256).unread(4), |core| async move {
+        let (client, server) = pair(&core).await?;
+        let reading = core.spawn(async move {
+            for _ in 0..200 {
+                server.recv().await?.expect("the client is there");
+            }
+            Ok::<_, Error>(())
+        });
+        let (pool, mut batch) = (core.pool(8, 100)?, Batch::new());
+        for is_beside in [true, false] {
+            while let Some(buf) = pool.try_get() {
+                batch.send(buf);
+            }
+            {
+                let mut sending = std::pin::pin!(client.submit(&mut batch));
+                std::future::poll_fn(|context| {
+                    assert!(sending.as_mut().poll(context).is_pending());
+                    std::task::Poll::Ready(())
+                })
+                .await;
+                let _beside = is_beside.then(|| core.unconnected(RcOptions::new())).transpose()?;
+                sending.await?;
+            }
+            drop(batch.drain());
+        }
+        reading.await?
+    });
+}
+
+/// A batch that fails after its connection was dropped concerns no later request.
+#[test]
+fn failures_of_a_dropped_connection_end_no_other() {
+    run(builder(), |core| async move {
+        let (client, server) = pair(&core).await?;
+        let exposed = core.expose(64, Rights::Read)?;
+        let pool = core.pool(64, 8)?;
+        for _ in 0..8 {
+            let (failing, _peer) = pair(&core).await?;
+            let mut batch = Batch::new();
+            for _ in 0..3 {
+                batch.write(pool.get().await, exposed.remote());
+            }
+            {
+                let mut posted = std::pin::pin!(failing.submit(&mut batch));
+                std::future::poll_fn(|context| {
+                    assert!(posted.as_mut().poll(context).is_pending());
+                    std::task::Poll::Ready(())
+                })
+                .await;
+            }
+            drop(failing);
+            client.send(pool.get().await).await?;
+            server.recv().await?.expect("the client is there");
+        }
+        drop((client, server));
+        assert_eq!(pool.free(), 8);
+        Ok(())
+    });
+}
+
+/// More messages than the core has receives, in connections that are dropped before the messages are received.
+#[test]
+fn receives_of_dropped_connections_serve_others() {
+    run(builder().receives(8), |core| async move {
+        let pool = core.pool(8, 2)?;
+        for _ in 0..12 {
+            let (client, _server) = pair(&core).await?;
+            for _ in 0..2 {
+                client.send(pool.get().await).await?;
+            }
+        }
+        let (client, server) = pair(&core).await?;
+        for _ in 0..20 {
+            client.send(pool.get().await).await?;
+            server.recv().await?.expect("the client is there");
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_peer_that_does_not_answer_is_given_up() {
+    run(builder().handshake(Duration::from_millis(50)), |core| async move {
+        let mut listener = core.listen(address())?;
+        let error = core.connect(listener.local_addr(), b"").await.expect_err("no program accepts");
+        assert!(error.to_string().contains("no answer within 0.05 s"), "{error}");
+        // The request may have been withdrawn. To accept it fails, and the core goes on.
+        let request = listener.accept().await?;
+        assert!(core.accept(request, b"").await.is_err());
+        pair(&core).await?;
         Ok(())
     });
 }

@@ -27,7 +27,7 @@ fn wakers_of_other_threads_and_timers_end_a_sleep() {
             })
         });
         for task in tasks {
-            task.await;
+            task.await.expect("the task ends");
         }
         let late = core.timeout(Duration::from_millis(1), std::future::pending::<()>()).await;
         assert!(matches!(late, Err(Error::TimedOut)));
@@ -98,4 +98,24 @@ fn tokio_drives_a_core() {
         echo.await.expect("no panic");
         driver.abort();
     });
+}
+
+#[test]
+fn the_result_of_a_dropped_task_is_an_error() {
+    let core = builder().build().expect("the device has room");
+    let left = core.run(async { core.spawn(std::future::pending::<()>()) });
+    assert!(matches!(core.run(left), Err(Error::NoResult)));
+    let mut ended = core.spawn(async { 7 });
+    assert!(matches!(core.run(&mut ended), Ok(7)));
+    assert!(matches!(core.run(ended), Err(Error::NoResult)));
+}
+
+#[test]
+fn a_runtime_without_drivers_is_refused() {
+    let core = builder().build().expect("the device has room");
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    let error = runtime.block_on(core.drive()).expect_err("the runtime has no I/O").to_string();
+    assert!(error.contains("enable_all"), "{error}");
+    let twice = core.run(async { core.drive().await.expect_err("it runs").to_string() });
+    assert!(twice.contains("already"), "{twice}");
 }

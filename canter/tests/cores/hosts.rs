@@ -31,7 +31,7 @@ fn host() {
 }
 
 async fn serve(core: &Core) -> Result<(), Error> {
-    let listener = core.listen(SocketAddr::from(([0, 0, 0, 0], 0)))?;
+    let mut listener = core.listen(SocketAddr::from(([0, 0, 0, 0], 0)))?;
     writeln!(std::io::stderr(), "port {}", listener.local_addr().port()).expect("the test reads it");
     let mut exposed = core.expose(4096, Rights::ReadWrite)?;
     exposed.write_at(0, &[7; 2048])?;
