@@ -39,5 +39,10 @@ pub(crate) fn check_spare() -> io::Result<()> {
     })
 }
 
+/// Whether an existing object may take `length` bytes of what is left, so that some memory is left nevertheless.
+pub(crate) fn has_last(length: usize) -> bool {
+    Pages::check_last(length).is_ok()
+}
+
 /// The part of `HEADROOM` that a buffer uses, so that its bytes begin at a cache line.
 const LINE: usize = 64;

@@ -59,6 +59,15 @@ impl Pages {
         if cfg!(miri) { Ok(()) } else { Self::map(SPARE, 0).map(drop) }
     }
 
+    /// Checks whether an existing object may take `len` bytes of what is left, and leave a part of it.
+    ///
+    /// # Errors
+    ///
+    /// The error of mmap(2).
+    pub(crate) fn check_last(len: usize) -> io::Result<()> {
+        if cfg!(miri) { Ok(()) } else { Self::map(SPARE / 4 + len, 0).map(drop) }
+    }
+
     fn map(len: usize, flags: libc::c_int) -> io::Result<Self> {
         // SAFETY: a new anonymous mapping, at an address of the kernel's choice, touches no memory that is in use.
         let first = unsafe {

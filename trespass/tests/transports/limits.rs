@@ -113,7 +113,18 @@ fn child() {
     let mut filling = fill();
     filling.pop();
     assert_eq!(established.near.alloc(200 << 10).len(), 200 << 10);
+    // A message for which the receiver has no memory waits.
     drop(filling);
+    let waiting = other.near.alloc(100_000);
+    let mut filling = fill();
+    filling.pop();
+    other.near.send_buf(waiting).unwrap();
+    let refused = other.far.recv_until(Some(Instant::now() + LONG)).unwrap_err();
+    println!("a message: {refused}");
+    assert_eq!(refused.kind(), io::ErrorKind::OutOfMemory);
+    established.echo(b"after a message").unwrap();
+    drop(filling);
+    assert_eq!(other.far.recv_until(Some(Instant::now() + LONG)).unwrap().unwrap().len(), 100_000);
 
     setrlimit(Resource::As, before).unwrap();
     other.echo(&message).unwrap();
@@ -157,8 +168,9 @@ fn process_without_memory_keeps_its_connections() {
     for (transport, devices) in [("Tcp", "soft0"), ("Rdma", "soft0"), ("Rdma", "softiw0")] {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["limits::child", "--exact", "--nocapture"]).env(CHILD, transport);
-        // A thread's own arena would reserve 64 MiB of address space.
-        let ran = command.env("SOFTRNIC_DEVICES", devices).env("MALLOC_ARENA_MAX", "1").output().unwrap();
+        // A thread's own arena would reserve 64 MiB of address space. With a fixed threshold, `fill` frees what it drops.
+        command.env("MALLOC_ARENA_MAX", "1").env("MALLOC_MMAP_THRESHOLD_", "131072");
+        let ran = command.env("SOFTRNIC_DEVICES", devices).output().unwrap();
         let text = String::from_utf8_lossy(&ran.stderr);
         println!("{transport} {devices}: {}", String::from_utf8_lossy(&ran.stdout));
         assert!(ran.status.success(), "{transport} {devices}: {}: {text}", ran.status);

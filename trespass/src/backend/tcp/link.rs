@@ -1,9 +1,10 @@
 //! One TCP connection.
 
 mod handshake;
+mod receive;
 
 use std::collections::VecDeque;
-use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::io::{self, IoSlice, Read, Write};
 use std::mem;
 use std::net::{Shutdown, SocketAddr, TcpStream};
 
@@ -11,15 +12,15 @@ use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 
 use self::handshake::{HANDSHAKE, HELLO, REFUSAL, handshake};
-use super::record::{self, Head, PUSHED, READ_FIRST, Record, SHORTEST, WINDOW};
+pub(super) use self::receive::Intake;
+use self::receive::{Of, Partial, Stalled};
+use super::record::{PUSHED, READ_FIRST, Record, WINDOW};
 use super::{connect_error, is_again, socket};
 use crate::backend::{Ended, Established, Remote};
-use crate::memory::{Buf, Pool, no_memory};
+use crate::memory::Buf;
 
 /// Maximum number of bytes that one read takes beyond the rest of a message that is already arriving.
 pub(super) const STAGING: usize = 256 << 10;
-/// Replaces `STAGING` while long messages arrive, because bytes read beyond a message are copied once more.
-const AHEAD: usize = 4 << 10;
 /// Maximum number of records in one write.
 const GATHER: usize = 16;
 
@@ -50,6 +51,8 @@ pub(super) struct TcpLink {
     arrived: Vec<Keyed>,
     /// The record that is being received.
     partial: Option<Partial>,
+    /// The answer for which there is no memory. Nothing more is received before it has memory.
+    stalled: Option<Stalled>,
     /// Whether answers are arriving. If so, few bytes are read beyond the end of an answer.
     is_bulk: bool,
     /// Whether the peer may have bytes to acknowledge. `is_overdue` states whether an acknowledgement was overdue at
@@ -94,42 +97,11 @@ struct Outstanding {
     into: Buf,
 }
 
-/// A record of which the first `filled` bytes have arrived.
-#[derive(Debug)]
-struct Partial {
-    of: Of,
-    message: Buf,
-    filled: usize,
-}
-
-impl Partial {
-    fn rest(&mut self) -> &mut [u8] {
-        &mut self.message[self.filled..]
-    }
-}
-
-/// The contents of a record.
-#[derive(Clone, Copy, Debug)]
-enum Of {
-    Send,
-    /// The answer to the READ with this token.
-    Read(u32),
-    /// The answer with this key, which the worker has not requested yet.
-    Push(u32),
-}
-
 /// An event of a link.
 pub(super) enum Progress<'b> {
     Established(Established, &'b [u8]),
     Received(Buf),
     Read(u32, Buf),
-}
-
-/// The memory into which a link receives.
-pub(super) struct Intake<'t> {
-    pub(super) staging: &'t mut [u8],
-    pub(super) receives: &'t mut VecDeque<Buf>,
-    pub(super) pool: &'t Pool,
 }
 
 /// The buffers of a link that has ended.
@@ -165,6 +137,7 @@ impl TcpLink {
             reads: Vec::new(),
             arrived: Vec::new(),
             partial: None,
+            stalled: None,
             is_bulk: false,
             is_unacknowledged: false,
             is_overdue: false,
@@ -226,6 +199,14 @@ impl TcpLink {
             {
                 *of = Of::Read(token);
                 return if message.len() == into.len() { Ok(None) } else { Err(other_length()) };
+            }
+            if let Some(stalled) = &self.stalled
+                && stalled.key == from.key
+                && self.partial.is_none()
+            {
+                let is_sound = stalled.length == into.len();
+                self.partial = Some(Partial { of: Of::Read(token), message: into, filled: 0 });
+                return if is_sound { Ok(None) } else { Err(other_length()) };
             }
         } else {
             self.push(Record::read(from.key));
@@ -372,110 +353,6 @@ impl TcpLink {
         self.deadline = u64::MAX;
         report(Progress::Established(Established { local, peer, path: format!("TCP {local} to {peer}") }, hello));
         Ok(())
-    }
-
-    fn receive(
-        &mut self,
-        Intake { staging, receives, pool }: Intake<'_>,
-        hangup: bool,
-        mut report: impl FnMut(Progress<'_>) -> bool,
-    ) -> Result<(), Ended> {
-        loop {
-            let rest = self.partial.as_mut().map_or(&mut [][..], Partial::rest);
-            let staged = if self.is_bulk { AHEAD } else { staging.len() };
-            let (direct, most) = (rest.len(), rest.len() + staged);
-            let mut slices = [IoSliceMut::new(rest), IoSliceMut::new(&mut staging[..staged])];
-            let count = match self.socket.read_vectored(&mut slices) {
-                Ok(0) => return Err(Ended::PeerClosed),
-                Ok(count) => count,
-                Err(error) if is_again(&error) => return Ok(()),
-                Err(error) => return Err(Ended::Failed(error)),
-            };
-            if let Some(partial) = &mut self.partial {
-                partial.filled += count.min(direct);
-            }
-            let mut bytes = &staging[..count.saturating_sub(direct)];
-            self.is_bulk &= count < most;
-            loop {
-                if let Some(Partial { of, message, .. }) = self.partial.take_if(|partial| partial.rest().is_empty()) {
-                    let is_sound = match of {
-                        Of::Send => report(Progress::Received(message)),
-                        Of::Read(token) => report(Progress::Read(token, message)),
-                        Of::Push(key) => {
-                            self.arrived.push(Keyed { key, message });
-                            true
-                        }
-                    };
-                    if !is_sound {
-                        return Err(Ended::Closed);
-                    }
-                }
-                if bytes.is_empty() {
-                    break;
-                }
-                bytes = match &mut self.partial {
-                    Some(partial) => {
-                        let (now, later) = bytes.split_at(bytes.len().min(partial.rest().len()));
-                        partial.rest()[..now.len()].copy_from_slice(now);
-                        partial.filled += now.len();
-                        later
-                    }
-                    None => self.begin(bytes, receives, pool)?,
-                };
-            }
-            // After a short read, the socket contains no further data, or only the end of the stream.
-            if count < most && !hangup {
-                return Ok(());
-            }
-        }
-    }
-
-    /// Takes the bytes that belong to the head of the next record, and returns the remaining bytes.
-    fn begin<'b>(&mut self, bytes: &'b [u8], receives: &mut VecDeque<Buf>, pool: &Pool) -> Result<&'b [u8], Ended> {
-        let whole = record::head_length(&self.head);
-        let (now, later) = bytes.split_at(bytes.len().min(whole - self.head.len()));
-        self.head.extend_from_slice(now);
-        let Some(head) = Head::parse(&self.head) else { return Ok(later) };
-        self.head.clear();
-        match head {
-            Head::Send(length) => {
-                // If no receive is left, some peer has sent without a credit, not necessarily this one; the worker
-                // determines which.
-                let mut message = receives
-                    .pop_front()
-                    .or_else(|| pool.segment())
-                    .unwrap_or_else(|| Buf::on_heap(pool.segment_length()));
-                if length == 0 || length > message.len() {
-                    receives.push_front(message);
-                    return Err(invalid("the peer sent more than a segment"));
-                }
-                message.truncate(length);
-                self.partial = Some(Partial { of: Of::Send, message, filled: 0 });
-            }
-            Head::Read(key) => match self.exposed.iter().position(|exposed| exposed.key == key) {
-                Some(at) => self.queue.push_back(Record::answer(key, self.exposed.swap_remove(at).message)),
-                None => return Err(invalid("the peer reads a message that was not announced")),
-            },
-            Head::Answer(key, length) => {
-                self.is_bulk = true;
-                self.partial = Some(match self.reads.iter().position(|read| read.key == key) {
-                    Some(at) if self.reads[at].into.len() == length => {
-                        let Outstanding { token, into, .. } = self.reads.remove(at);
-                        Partial { of: Of::Read(token), message: into, filled: 0 }
-                    }
-                    None if length >= SHORTEST
-                        && self.arrived.iter().map(|arrived| arrived.message.len()).sum::<usize>() + length
-                            <= WINDOW =>
-                    {
-                        let message = pool.alloc_announced(length);
-                        let message = message.ok_or_else(|| Ended::Failed(no_memory(length)))?;
-                        Partial { of: Of::Push(key), message, filled: 0 }
-                    }
-                    _ => return Err(invalid("the peer sent a message that was not read")),
-                });
-            }
-        }
-        Ok(later)
     }
 
     /// Reads and drops arriving data. Closing a socket with unread data would reset the connection, and the peer would

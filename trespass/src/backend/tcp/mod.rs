@@ -62,6 +62,8 @@ pub(crate) struct Tcp {
     /// READs that completed at once, because their messages had already arrived; with their tokens.
     read: Vec<(LinkId, u32, Buf)>,
     probed: Vec<LinkId>,
+    /// Links that lacked memory, for which the worker has some.
+    resumed: Vec<LinkId>,
     staging: Buf,
     /// Number of links that are being established or ended. Each of them has a deadline.
     unsettled: u32,
@@ -90,6 +92,7 @@ impl Tcp {
             sent: Vec::new(),
             read: Vec::new(),
             probed: Vec::new(),
+            resumed: Vec::new(),
             staging: Buf::try_on_heap(STAGING).ok_or_else(|| no_memory(STAGING))?,
             unsettled: 0,
             searched: 0,
@@ -164,6 +167,8 @@ impl Tcp {
             return;
         }
         self.searched = now;
+        let stalled = self.links.iter().flatten().filter(|(_, link)| link.is_stalled()).map(|(id, _)| *id);
+        self.resumed.extend(stalled);
         for index in 0..self.links.len() {
             if let Some((id, link)) = &mut self.links[index]
                 && link.is_silent()
@@ -307,6 +312,7 @@ impl Backend for Tcp {
                 Request::Transfer(transfer) => transfer.end(Ending::Lost),
             }
         }
+        let resumed = value.can_resume().then_some(link);
         value.push_exposed();
         // Ignored here: the next read returns the same error, and the link then reports it.
         _ = value.write(&mut sent, spare);
@@ -317,6 +323,7 @@ impl Backend for Tcp {
             self.probed.push(link);
         }
         self.read.append(&mut read);
+        self.resumed.extend(resumed);
         self.ended.extend(failed.map(|why| (link, why)));
     }
 
@@ -332,7 +339,7 @@ impl Backend for Tcp {
     }
 
     fn poll(&mut self, budget: usize, events: &mut impl Events, spare: &mut Vec<Buf>) -> usize {
-        let mut count = self.ended.len() + self.sent.len() + self.read.len();
+        let mut count = self.ended.len() + self.sent.len() + self.read.len() + self.resumed.len();
         for (link, token, message) in self.read.drain(..) {
             events.read(link, token, message, true);
         }
@@ -344,6 +351,12 @@ impl Backend for Tcp {
         }
         for link in self.probed.drain(..) {
             events.probed(link);
+        }
+        for link in mem::take(&mut self.resumed) {
+            if self.get(link).is_some() {
+                // No event reports the bytes and the end that have arrived meanwhile.
+                self.drive(link.index as usize, true, events, spare);
+            }
         }
         let mut ready = [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }; BATCH];
         let most = budget.clamp(1, BATCH);
@@ -369,7 +382,8 @@ impl Backend for Tcp {
     }
 
     fn arm(&mut self) -> io::Result<bool> {
-        Ok(self.ended.is_empty() && self.sent.is_empty() && self.read.is_empty() && self.probed.is_empty())
+        let is_quiet = self.ended.is_empty() && self.sent.is_empty() && self.read.is_empty();
+        Ok(is_quiet && self.probed.is_empty() && self.resumed.is_empty())
     }
 
     fn fd(&self) -> BorrowedFd<'_> {
