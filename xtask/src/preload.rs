@@ -71,12 +71,12 @@ fn cargo(root: &Path, beside: &[&str], more: &[&str]) -> Result<()> {
     repo::build(command)
 }
 
-/// Links a library with all functions.
+/// Links a library with all functions. `dlclose` does not unload it, because its threads stay.
 fn link(root: &Path, archive: &Path, library: &Path) -> Result<()> {
     let fresh = library.with_extension("new");
     let name = library.file_name().unwrap_or_default().display().to_string();
     let mut command = Command::new("cc");
-    command.args(["-shared", "-Wl,-z,defs", "-Wl,--gc-sections", "-Wl,--strip-debug"]);
+    command.args(["-shared", "-Wl,-z,defs", "-Wl,-z,nodelete", "-Wl,--gc-sections", "-Wl,--strip-debug"]);
     command.arg(format!("-Wl,-soname,{name}")).arg(script(root, "libibverbs.map"));
     command.arg("-Wl,--whole-archive").arg(archive).arg("-Wl,--no-whole-archive");
     command.args(["-lgcc_s", "-lpthread", "-ldl", "-lm", "-lc", "-o"]).arg(&fresh);

@@ -64,6 +64,12 @@ int main(void)
 		return 1;
 	}
 	give_back(list);
+
+	/* Threads of the library stay, so it is not unloaded. */
+	if (dlclose(rdmacm) || dlclose(verbs) || !dlopen("libibverbs.so.1", RTLD_NOW | RTLD_NOLOAD)) {
+		fprintf(stderr, "libibverbs was unloaded\n");
+		return 1;
+	}
 	puts("all is well");
 	return 0;
 }

@@ -7,6 +7,7 @@
 
 use std::collections::BTreeSet;
 use std::env;
+use std::ffi::CString;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -63,6 +64,21 @@ impl Drop for Ended {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn library_is_not_unloaded() {
+    // Cargo puts the shared library beside the programs of the tests.
+    let library = env::current_exe().unwrap().with_file_name("libtrespass_c.so");
+    let name = CString::new(library.into_os_string().into_encoded_bytes()).unwrap();
+    // SAFETY: the name ends with a zero byte, and the library has no functions that run when it is loaded. No pointer
+    // into it is used.
+    unsafe {
+        let first = libc::dlopen(name.as_ptr(), libc::RTLD_NOW);
+        assert!(!first.is_null());
+        assert_eq!(libc::dlclose(first), 0);
+        assert!(!libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD).is_null());
     }
 }
 
