@@ -79,10 +79,16 @@ impl Whole {
         }
         let frame =
             Frame { flags: LAST, a: message.len() as u32, length: message.len() as u32, ..Frame::new(Kind::DATA) };
+        // A buffer that waits would use much more memory than counts as waiting, so its bytes join those before it.
+        let is_short = frame.extent() <= self.agreement.segment as usize / 2;
+        if is_short && !self.can_launch() && self.push_frame(frame, &message, stock).is_ok() {
+            return Ok(());
+        }
         if message.len() + HEADER <= self.agreement.segment as usize
             && stock.pool.owns(&message)
             && message.prepend(&frame.emit())
         {
+            self.outgoing.lacks_memory = false;
             self.push_send(message);
             return Ok(());
         }
@@ -280,12 +286,18 @@ impl Whole {
 
     #[inline]
     fn push_send(&mut self, send: Buf) {
-        if self.outgoing.queue.is_empty() && self.credits() > RESERVE && self.requests.len() < BATCH {
+        if self.can_launch() {
             self.launch(send);
         } else {
             self.outgoing.waiting += send.len();
             self.outgoing.queue.push_back(Item::Send(send));
         }
+    }
+
+    /// Whether a SEND passes to the backend without waiting.
+    #[inline]
+    fn can_launch(&self) -> bool {
+        self.outgoing.queue.is_empty() && self.credits() > RESERVE && self.requests.len() < BATCH
     }
 
     /// Returns the number of SENDs for which the peer has receives.

@@ -71,6 +71,25 @@ fn receiver_without_memory_gets_an_error_and_later_the_message() {
     assert!(message.len() == 300_000 && message.iter().all(|byte| *byte == 7));
 }
 
+/// The peer reads nothing. Each short message is in a buffer of its own.
+#[test]
+fn waiting_messages_use_the_memory_of_their_bytes() {
+    let mut server = Server::new(Transport::Tcp);
+    let (mut client, near, _) = server.neighbour(Kind::Tcp);
+    let high_water = Options::default().send_high_water;
+    for length in [1, 3_000] {
+        let mut waits = 0;
+        while waits < 100 {
+            let message = client.alloc(near, length);
+            waits = if client.try_send_buf(near, message).is_ok() { 0 } else { waits + 1 };
+            client.poll();
+            server.worker.poll();
+        }
+        let bytes = client.tcp.backend.pool().bytes();
+        assert!(bytes <= 8 * high_water, "{bytes} bytes for messages of {length}");
+    }
+}
+
 #[test]
 fn worker_does_not_sleep_while_unread_events_are_pending() {
     #[cfg(feature = "softrnic")]
