@@ -7,6 +7,8 @@ use cudarc::driver::sys::{
     self, CUcontext, CUdevice, CUdeviceptr, CUmemRangeHandleType, CUpointer_attribute, CUstream,
 };
 
+use rdma_mummy_sys::load::gate;
+
 /// Declares the functions by their symbols. The suffix of a symbol is the version that the C header selects.
 macro_rules! functions {
     ($($Name:ident($($argument:ty),*);)*) => {
@@ -134,7 +136,12 @@ impl Driver {
         if let Some(driver) = crate::fake::of_thread() {
             return driver.start();
         }
-        DRIVER.get_or_init(Self::load_library).as_ref().map_err(Clone::clone)?.start()
+        let driver = DRIVER.get().unwrap_or_else(|| {
+            // A child that is forked meanwhile would wait for this thread, which it does not have.
+            let _hold = gate::hold();
+            DRIVER.get_or_init(Self::load_library)
+        });
+        driver.as_ref().map_err(Clone::clone)?.start()
     }
 
     /// Returns libcuda if the process has loaded it, and `None` otherwise. The process may load it later. This function
@@ -158,12 +165,15 @@ impl Driver {
         }
         // The logger may call this function, so it gets its line after the initialization.
         let mut failed = None;
+        // As in `get`.
+        let hold = gate::hold();
         let driver = DRIVER.get_or_init(|| {
             // SAFETY: the library is loaded, and the name ends with a nul byte.
             let find = |name: &CStr| Some(unsafe { libc::dlsym(library, name.as_ptr()) });
             // SAFETY: the library is libcuda, and stays loaded because the handle is never closed.
             unsafe { Self::load(find) }.map_err(|absent| failed = Some(absent)).ok()
         });
+        drop(hold);
         if let Some(absent) = failed {
             rdma_mummy_sys::log!(debug, "cannot use memory of GPUs: {absent}; {}", absent.remedy());
         }
