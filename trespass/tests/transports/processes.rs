@@ -1,7 +1,10 @@
 //! Connections between two processes, one of which is killed.
 
-use std::io::{BufRead, BufReader, ErrorKind, Write};
+use std::io::{self, BufRead, BufReader, ErrorKind, Write};
+use std::pin::pin;
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, mpsc};
+use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -67,7 +70,7 @@ pub(crate) fn transport_of(variable: &str) -> Option<Transport> {
 fn child() {
     let Some(transport) = transport_of(TRANSPORT) else { return };
     let acceptor = Acceptor::bind_on(&worker(transport), device()).unwrap();
-    let mut out = std::io::stdout();
+    let mut out = io::stdout();
     writeln!(out, "\nlistens at {}", acceptor.local_addr()).unwrap();
     out.flush().unwrap();
     let connection = acceptor.accept().unwrap();
@@ -265,5 +268,55 @@ fn child_of_a_fork_uses_only_its_own_workers() {
         // SAFETY: the child is this process's own, and the status is written to the integer.
         assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
         assert_eq!(status, 0);
+    });
+}
+
+/// A child of a process that forks while the tasks of a runtime exchange messages.
+#[test]
+fn futures_of_a_forked_child_fail_and_tasks_of_its_parent_go_on() {
+    const FORKS: u32 = 20;
+    if !sideway_tests::process::alone("processes::futures_of_a_forked_child_fail_and_tasks_of_its_parent_go_on", &[]) {
+        return;
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    on_both(|transport| {
+        let handle = worker(transport);
+        let (near, far) = Connection::pair_on(&handle).unwrap();
+        let (near, far) = (Arc::new(trespass::tokio::Connection::from(near)), trespass::tokio::Connection::from(far));
+        runtime.spawn(async move {
+            while let Some(message) = far.recv().await.unwrap() {
+                far.send_buf(message).await.unwrap();
+            }
+        });
+        let (echoed, echoes) = mpsc::channel();
+        let echoing = Arc::clone(&near);
+        runtime.spawn(async move {
+            for number in 0_u64.. {
+                echoing.send(&number.to_le_bytes()).await.unwrap();
+                assert_eq!(echoing.recv().await.unwrap().unwrap()[..], number.to_le_bytes());
+                if echoed.send(()).is_err() {
+                    return;
+                }
+            }
+        });
+        for _ in 0..FORKS {
+            // SAFETY: as in the test above.
+            let child = unsafe { libc::fork() };
+            if child == 0 {
+                fn is_refused<T>(future: impl Future<Output = io::Result<T>>) -> bool {
+                    let polled = pin!(future).poll(&mut Context::from_waker(Waker::noop()));
+                    matches!(polled, Poll::Ready(Err(error)) if error.to_string().contains("fork"))
+                }
+                let is_well = is_refused(near.recv()) && is_refused(near.send(b"child")) && is_refused(near.flush());
+                // SAFETY: a plain system call, without the parent's exit handlers.
+                unsafe { libc::_exit(i32::from(!is_well)) };
+            }
+            let mut status = 0;
+            // SAFETY: the child is this process's own, and the status is written to the integer.
+            assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+            assert_eq!(status, 0);
+            echoes.try_iter().for_each(drop);
+            (0..3).for_each(|_| echoes.recv_timeout(LONG).unwrap());
+        }
     });
 }
