@@ -89,6 +89,13 @@ impl Stock {
         self.pool.outstanding() <= self.ledger.total as usize + self.spare.len()
     }
 
+    /// Whether `take` has two segments. If it has fewer, a connection waits for memory.
+    pub(crate) fn has_surplus(&mut self) -> bool {
+        let has = self.spare.len() >= 2 || self.refill_surplus();
+        self.starved |= !has;
+        has
+    }
+
     /// Takes back a buffer that the device no longer uses. A buffer whose size is not that of a segment returns to its
     /// pool.
     #[inline]

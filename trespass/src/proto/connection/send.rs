@@ -139,9 +139,16 @@ impl Whole {
     }
 
     /// Whether a sender waits only for memory.
-    pub(crate) fn lacks_memory(&self) -> bool {
+    pub(crate) fn lacks_memory(&self, stock: &mut Stock) -> bool {
         let is_flushed = self.outgoing.is_flushing && self.is_flushed();
-        self.outgoing.lacks_memory && !self.ended && self.failure.is_none() && !is_flushed
+        let is_lacking = self.outgoing.lacks_memory && !self.ended && self.failure.is_none() && !is_flushed;
+        is_lacking && !self.has_segment(stock)
+    }
+
+    /// Whether a SEND gets a segment. If it must wait, one is left: a long message that waits before it needs segments for
+    /// its parts.
+    fn has_segment(&self, stock: &mut Stock) -> bool {
+        if self.can_launch() { stock.has_segment() } else { stock.has_surplus() }
     }
 
     /// Whether the peer's NIC has received everything that was sent, and the peer has READ all announced messages.
@@ -223,11 +230,10 @@ impl Whole {
         E: FnOnce(Buf) -> Result<Remote, Buf>,
     {
         let length = message.len();
-        let Some(spare) = stock.take() else {
+        if !self.has_segment(stock) {
             self.outgoing.lacks_memory = true;
             return Err(message);
-        };
-        stock.give(spare);
+        }
         let exposed = if length > self.settings.eager && length <= self.agreement.rendezvous as usize {
             expose(message)
         } else {
@@ -272,7 +278,9 @@ impl Whole {
             }
             return Ok(());
         }
-        let Some(mut send) = stock.take() else {
+        // A CLOSE that waits delays nothing for long, because of the linger time.
+        let may_send = frame.kind == Kind::CLOSE || self.has_segment(stock);
+        let Some(mut send) = may_send.then(|| stock.take()).flatten() else {
             self.outgoing.lacks_memory = true;
             return Err(io::ErrorKind::WouldBlock.into());
         };

@@ -60,7 +60,7 @@ impl Slot {
         if self.waiters.has(Awaited::Message) && protocol.can_receive(stock) {
             self.waiters.wake(Awaited::Message, woken);
         }
-        if protocol.can_progress() && (!protocol.lacks_memory() || stock.has_segment()) {
+        if protocol.can_progress() && !protocol.lacks_memory(stock) {
             self.waiters.wake(Awaited::Room, woken);
         }
         // If the link has failed, a transfer fails when it is posted, so the tasks that wait for transfers are woken.

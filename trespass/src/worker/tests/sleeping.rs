@@ -36,6 +36,33 @@ fn sender_without_memory_sleeps_until_memory_is_free() {
     assert_eq!(wait_for_message(&mut server, far, &mut client).len(), 1_000);
 }
 
+/// The first part of a message that waits is sent with a segment that no later message takes.
+#[cfg(feature = "softrnic")]
+#[test]
+fn messages_that_wait_leave_memory_for_the_parts_of_those_before_them() {
+    softrnic::register().unwrap();
+    // After one of these numbers of messages, the long message is the first one that waits for a credit.
+    for before in 0..=usize::from(FLOOR) {
+        let mut server = Server::with(&Options { memory: 16 << 20, ..Options::default() });
+        let (mut client, near, far) = server.neighbour(Kind::Rdma);
+        let long = client.alloc(near, 10_000);
+        (0..before).for_each(|_| client.try_send(near, &[1; 3_000]).unwrap());
+        client.flush();
+        let stock = &mut client.verbs.as_mut().unwrap().table.stock;
+        stock.spare.clear();
+        let mut held: Vec<Buf> = std::iter::from_fn(|| stock.pool.segment()).collect();
+        held.truncate(held.len() - 10);
+        client.try_send_buf(near, long).unwrap();
+        let mut lengths = [vec![3_000; before], vec![10_000]].concat();
+        while client.try_send(near, &[1; 3_000]).is_ok() {
+            lengths.push(3_000);
+        }
+        for length in lengths {
+            assert_eq!(wait_for_message(&mut server, far, &mut client).len(), length, "{before}");
+        }
+    }
+}
+
 #[cfg(feature = "softrnic")]
 #[test]
 fn receiver_without_memory_gets_an_error_and_later_the_message() {
