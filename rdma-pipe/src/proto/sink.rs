@@ -7,11 +7,13 @@ use super::frame::{Entry, EntryKind, Have, Id, ROOT, Sum, Totals};
 use super::names::Names;
 use super::source::is_asked;
 use crate::channel::BLOCK;
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 
 /// Maximum number of entries of a transfer. Each entry needs 24 bytes of memory.
 const MOST: usize = 1 << 30;
 const _: () = assert!(size_of::<Node>() == 24);
+/// How many bytes an entry uses in all tables of the sink, with its name.
+const ENTRY: usize = 512;
 
 /// The listed entries, and how much of them has arrived.
 #[derive(Debug)]
@@ -117,6 +119,7 @@ impl Sink {
         if self.nodes.len() + entries.len() > MOST {
             return Err(Error::protocol("the sender listed too many entries"));
         }
+        self.make_room(entries.len())?;
         let first = self.nodes.len() as Id;
         let names = self.names.entry(dir).or_default();
         for entry in entries {
@@ -198,6 +201,19 @@ impl Sink {
     /// The directories that were recorded, each after that in which it is.
     pub fn folders(&self) -> impl DoubleEndedIterator<Item = (Id, &Folder)> {
         (0..self.nodes.len() as Id).filter_map(|id| Some((id, &**self.folder(id)?)))
+    }
+
+    /// Makes room for more entries. Before the number of entries doubles, checks that there is memory for all of them:
+    /// most of it is allocated in small parts, and the process ends if one of these allocations fails.
+    fn make_room(&mut self, more: usize) -> Result<()> {
+        if self.nodes.capacity() - self.nodes.len() >= more {
+            return Ok(());
+        }
+        let bytes = more.max(self.nodes.len()) * ENTRY;
+        let has_memory = Vec::<u8>::new().try_reserve_exact(bytes).and_then(|()| self.nodes.try_reserve(more)).is_ok();
+        let text =
+            "no memory is left for the list of files; free memory, or raise the limit of the address space (ulimit -v)";
+        if has_memory { Ok(()) } else { Err(Error::new(Kind::File, text)) }
     }
 
     /// Whether an entry is a file that still needs [`Sink::answer`].
@@ -362,6 +378,8 @@ fn check_name(name: &[u8]) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
     use super::*;
 
     pub(crate) fn entry(name: &[u8], kind: EntryKind) -> Entry {
@@ -377,6 +395,29 @@ mod tests {
         for name in [b"".as_slice(), b".", b"..", b"a/b", b"/etc", b"a\0", &[b'a'; 256]] {
             assert!(Sink::new(false).list(ROOT, &[file(name, 1)], false).is_err(), "{name:?}");
         }
+    }
+
+    /// The limit applies to the process, so the test runs in a process of its own.
+    #[test]
+    fn list_without_memory_is_refused() {
+        const ALONE: &str = "RDMA_PIPE_TEST_MEMORY";
+        if std::env::var_os(ALONE).is_none() {
+            let mut test = std::process::Command::new(std::env::current_exe().unwrap());
+            test.args(["proto::sink::tests::list_without_memory_is_refused", "--exact", "--nocapture"]);
+            // Another arena would have reserved 64 MiB already.
+            let ran = test.env(ALONE, "1").env("MALLOC_ARENA_MAX", "1").output().unwrap();
+            assert!(ran.status.success(), "{}: {}", ran.status, String::from_utf8_lossy(&ran.stderr));
+            return;
+        }
+        let mut sink = Sink::new(false);
+        sink.list(ROOT, &[entry(b"d", EntryKind::Directory)], false).unwrap();
+        let many: Vec<Entry> = (0..200_000).map(|number| file(format!("{number}").as_bytes(), 1)).collect();
+        let pages: u64 =
+            std::fs::read_to_string("/proc/self/statm").unwrap().split(' ').next().unwrap().parse().unwrap();
+        let limit = pages * 4096 + (4 << 20);
+        setrlimit(Resource::As, Rlimit { current: Some(limit), ..getrlimit(Resource::As) }).unwrap();
+        let refused = sink.list(1, &many, true).unwrap_err();
+        assert!(refused.to_string().contains("no memory"), "{refused}");
     }
 
     #[test]
