@@ -12,6 +12,7 @@ use tokio::sync::oneshot;
 use trespass::{OpenRegion, Region, RegionKey};
 
 use crate::core::{BulkFrame, BulkOperation, Violation};
+use crate::error::{Certainty, RpcError, Status};
 use crate::memory::Memory;
 use crate::wire::{Bulk, BulkKind};
 
@@ -144,6 +145,8 @@ struct Expected {
     state: Expecting,
     /// Whether the handler no longer waits.
     is_dropped: bool,
+    /// Why the bytes could not be stored: there is no memory for them. The rest of them arrives nevertheless.
+    failed: Option<io::Error>,
     waker: Option<Waker>,
 }
 
@@ -162,8 +165,8 @@ impl Reads {
         let number = self.next;
         self.next += 1;
         let (memory, state) = (memory.clone(), Expecting::Later);
-        let expected = Expected { number, index, from, memory, part, filled: 0, state, is_dropped: false, waker: None };
-        self.list.push_back(expected);
+        let (filled, is_dropped, failed, waker) = (0, false, None, None);
+        self.list.push_back(Expected { number, index, from, memory, part, filled, state, is_dropped, failed, waker });
         number
     }
 
@@ -275,7 +278,9 @@ impl Link {
                 let State { serving, later, .. } = state;
                 let expected = serving.get_mut(&id).and_then(|serving| serving.expected.find(number));
                 match expected {
-                    Some(expected) if expected.state == Expecting::Arrived => Poll::Ready(Ok(())),
+                    Some(expected) if expected.state == Expecting::Arrived => {
+                        Poll::Ready(expected.failed.take().map_or(Ok(()), Err))
+                    }
                     Some(expected) if expected.state != Expecting::Gone => {
                         later.replace(&mut expected.waker, &mut waker);
                         Poll::Pending
@@ -332,7 +337,12 @@ impl State {
                     BulkOperation::Data => {
                         let end = offset.checked_add(frame.body.len()).filter(|end| is_target && *end <= range.len());
                         end.ok_or_else(outside)?;
-                        memory.write_at(range.start + offset, frame.body).map_err(|_| outside())
+                        if let Err(error) = memory.write_at(range.start + offset, frame.body) {
+                            let text = format!("the target has no memory: {error}");
+                            let failed = RpcError::new(Status::INTERNAL, Certainty::Unknown, text);
+                            self.on_answer(frame.id, Err(failed));
+                        }
+                        Ok(())
                     }
                     BulkOperation::Pull => {
                         let length = frame.body.try_into().map(u64::from_le_bytes).unwrap_or(u64::MAX);
@@ -364,15 +374,14 @@ impl State {
         let Some(expected) = reads.current().filter(|expected| expected.index == frame.index) else { return Ok(()) };
         match frame.operation {
             BulkOperation::Data => {
-                let unexpected = || Violation::Unexpected("bytes that were not requested");
                 let end = expected.filled + frame.body.len();
                 if frame.offset != expected.from + expected.filled as u64 || end > expected.part.len() {
-                    return Err(unexpected());
+                    return Err(Violation::Unexpected("bytes that were not requested"));
                 }
-                expected
-                    .memory
-                    .write_at(expected.part.start + expected.filled, frame.body)
-                    .map_err(|_| unexpected())?;
+                if expected.failed.is_none() {
+                    let written = expected.memory.write_at(expected.part.start + expected.filled, frame.body);
+                    expected.failed = written.err();
+                }
                 expected.filled = end;
                 self.reads.advance(frame.body.len());
                 if end < expected.part.len() {

@@ -116,7 +116,7 @@ impl Store for Kept {
     }
 }
 
-async fn pair(options: &Options) -> (Serving, StoreClient) {
+pub(crate) async fn pair(options: &Options) -> (Serving, StoreClient) {
     let server = Server::new(StoreServer::new(Kept::default()));
     let serving = server.bind_on(&Endpoint::spawn(options).unwrap(), &ADDRESS).await.unwrap();
     let endpoint = Endpoint::spawn(options).unwrap();
@@ -124,7 +124,7 @@ async fn pair(options: &Options) -> (Serving, StoreClient) {
     (serving, StoreClient::over(channel).unwrap())
 }
 
-fn pattern(length: usize) -> Vec<u8> {
+pub(crate) fn pattern(length: usize) -> Vec<u8> {
     (0..length).map(|at| (at * 31 + at / 255) as u8).collect()
 }
 

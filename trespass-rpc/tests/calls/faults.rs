@@ -3,8 +3,17 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use trespass_rpc::{CallOptions, Certainty, Channel, Context, Endpoint, Error, Pool, Server, Status};
-use trespass_rpc_ecosystem::{ADDRESS, HOST, LONG, Listed, Service, SumsClient, SumsServer, on_both, pair, within};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use sideway_tests::process::alone;
+use trespass::Transport;
+use trespass_rpc::{
+    Attachment, CallOptions, Certainty, Channel, Context, Endpoint, Error, Pool, Server, Status, Target,
+};
+use trespass_rpc_ecosystem::{
+    ADDRESS, HOST, LONG, Listed, Service, SumsClient, SumsServer, on_both, options, pair, within,
+};
+
+use crate::bulk;
 
 #[test]
 fn timeout_ends_the_call_and_its_handler_but_not_the_connection() {
@@ -213,7 +222,7 @@ fn peer_of_another_protocol_is_an_error_and_does_not_hang() {
 
 #[test]
 fn runtime_without_io_or_timers_is_an_error() {
-    let options = trespass_rpc_ecosystem::options(trespass::Transport::Tcp);
+    let options = options(Transport::Tcp);
     let build = |set: fn(&mut tokio::runtime::Builder) -> &mut tokio::runtime::Builder| {
         set(&mut tokio::runtime::Builder::new_current_thread()).build().unwrap()
     };
@@ -228,7 +237,7 @@ fn runtime_without_io_or_timers_is_an_error() {
 /// The driver has a thread of its own, so the program's runtime needs no timers.
 #[test]
 fn calls_work_in_a_runtime_without_timers() {
-    let options = trespass_rpc_ecosystem::options(trespass::Transport::Tcp);
+    let options = options(Transport::Tcp);
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(async {
         let server = Server::new(SumsServer::new(Service::default()));
@@ -241,7 +250,7 @@ fn calls_work_in_a_runtime_without_timers() {
 
 #[test]
 fn dropped_runtime_fails_calls_instead_of_hanging() {
-    let options = trespass_rpc_ecosystem::options(trespass::Transport::Tcp);
+    let options = options(Transport::Tcp);
     let serving = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let server = serving.block_on(async {
         let server = Server::new(SumsServer::new(Service::default()));
@@ -257,5 +266,39 @@ fn dropped_runtime_fails_calls_instead_of_hanging() {
         let error = within(client.wait(60_000)).await.unwrap_err();
         assert_eq!(error.rpc().unwrap().status, Status::UNAVAILABLE);
         assert!(matches!(client.add(1, 2).await, Err(Error::Rpc(_))));
+    });
+}
+
+/// The limit applies to the process, so the test runs in a process of its own.
+#[test]
+fn call_without_memory_for_its_bytes_fails_and_its_connection_continues() {
+    const LENGTH: usize = 64 << 20;
+    // A thread's own arena would have reserved memory already.
+    let environment = [("MALLOC_ARENA_MAX", "1"), ("MALLOC_MMAP_THRESHOLD_", "131072")];
+    if !alone("faults::call_without_memory_for_its_bytes_fails_and_its_connection_continues", &environment) {
+        return;
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let (_serving, client) = bulk::pair(&options(Transport::Tcp)).await;
+        let small = async || client.put(Attachment::from(&[1; 5][..]), 7, Attachment::from(&[7; 5][..])).await;
+        let memory = client.channel().alloc(LENGTH).unwrap();
+        let put = async || {
+            let value = Attachment::of(&memory, 0..LENGTH).unwrap();
+            client.put(value, 7, Attachment::from(&[7; 5][..])).await
+        };
+        memory.write_at(0, &bulk::pattern(LENGTH)).unwrap();
+        assert_eq!(put().await, Ok(LENGTH as u64));
+        let into = client.channel().alloc(LENGTH).unwrap();
+        let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+        let pages: u64 = pages.split(' ').next().unwrap().parse().unwrap();
+        let before = getrlimit(Resource::As);
+        setrlimit(Resource::As, Rlimit { current: Some(pages * 4096 + (24 << 20)), ..before }).unwrap();
+        let got = client.get(0, Target::of(&into, 0..LENGTH).unwrap()).await;
+        assert!(got.unwrap_err().to_string().contains("no memory"));
+        assert!(put().await.unwrap_err().to_string().contains("no memory"));
+        assert_eq!(small().await, Ok(5));
+        setrlimit(Resource::As, before).unwrap();
+        assert_eq!(put().await, Ok(LENGTH as u64));
     });
 }
