@@ -15,16 +15,6 @@ pub fn blank(size: u64, qp: usize, index: usize) -> u8 {
     !byte(size, qp, index)
 }
 
-/// Returns a message of `size` bytes.
-pub fn message(size: u64, qp: usize) -> Vec<u8> {
-    (0..size as usize).map(|index| byte(size, qp, index)).collect()
-}
-
-/// Returns the contents of an unused receive buffer for messages of `size` bytes.
-pub fn blank_message(size: u64, qp: usize) -> Vec<u8> {
-    (0..size as usize).map(|index| blank(size, qp, index)).collect()
-}
-
 /// Checks the messages in the slots, which were used in turn. The first `least` slots must contain messages. Later
 /// slots are checked if they were used.
 ///

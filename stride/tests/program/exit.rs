@@ -8,6 +8,8 @@ use std::thread;
 
 use stride_perf::control::PROTOCOL;
 
+use std::process::Command;
+
 use super::{ends, program, run};
 
 /// Returns an encoded message of the control channel.
@@ -169,4 +171,22 @@ fn excessive_inline_error_names_options_and_limits() {
     );
     let (_, err) = ends(&run("write bw -t 64K --loopback -n 100 -d soft0"), 1);
     assert!(err.contains("queue pairs with 65536 sends and 0 receives (-t, -r, -I): "), "{err}");
+}
+
+/// The client chooses the size, so a server with less memory must survive it.
+#[test]
+fn validation_without_memory_is_an_error() {
+    let mut refused = 0;
+    for megabytes in (200..300).step_by(20) {
+        let test = program("write bw -n 1 -s 32MiB --validate -d soft0 --loopback");
+        let mut limited = Command::new("prlimit");
+        limited.arg(format!("--as={}", megabytes << 20)).arg(test.get_program()).args(test.get_args());
+        limited.env("RDMA_MUMMY_RDMACM", "softrnic").env("MALLOC_ARENA_MAX", "1");
+        let ran = limited.output().unwrap();
+        let err = String::from_utf8_lossy(&ran.stderr);
+        // A small allocation that fails ends the process.
+        assert!(!err.contains(&format!("allocation of {} bytes", 32 << 20)), "{megabytes} MiB: {err}");
+        refused += u32::from(err.contains("--validate: "));
+    }
+    assert!(refused != 0);
 }

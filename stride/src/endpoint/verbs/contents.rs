@@ -1,6 +1,6 @@
 //! The contents of messages for `--validate`, which are written before a step and checked after it.
 
-use anyhow::{Result, anyhow, ensure};
+use anyhow::{Context as _, Result, anyhow, ensure};
 use stride_run::{cas_check, pattern, slot_offsets};
 
 use super::memory;
@@ -35,6 +35,15 @@ fn areas(plan: &Plan, Part { sends, .. }: Part) -> (Area, Area) {
     }
 }
 
+/// Returns a copy of a message, or an error if there is no memory for it: the client chooses its size, and the server must
+/// survive it.
+fn copy(size: u64, byte: impl Fn(usize) -> u8) -> Result<Vec<u8>> {
+    let (mut bytes, size) = (Vec::new(), usize::try_from(size)?);
+    bytes.try_reserve_exact(size).with_context(|| format!("--validate: {size} bytes for the copy of a message"))?;
+    bytes.extend((0..size).map(byte));
+    Ok(bytes)
+}
+
 /// Fills the memory of a side, for messages of `size` bytes.
 pub(super) fn fill(worker: &mut WorkerResources, plan: &Plan, role: Role, size: u64) -> Result<()> {
     let (outgoing, incoming) = areas(plan, part(plan, role));
@@ -43,14 +52,14 @@ pub(super) fn fill(worker: &mut WorkerResources, plan: &Plan, role: Role, size: 
         let memory = worker.memory.of_mut(qp);
         for (area, memory) in [(outgoing, &mut memory.outgoing), (incoming, &mut memory.incoming)] {
             let message = |number| match area {
-                Area::Filled => pattern::message(size, qp),
-                Area::Blank => pattern::blank_message(size, qp),
-                Area::Zero => vec![0; size as usize],
-                Area::CasCheck => cas_check::value(qp, number, 0).to_ne_bytes().to_vec(),
-                Area::Returned => cas_check::blank(qp, number).to_ne_bytes().to_vec(),
+                Area::Filled => copy(size, |at| pattern::byte(size, qp, at)),
+                Area::Blank => copy(size, |at| pattern::blank(size, qp, at)),
+                Area::Zero => copy(size, |_| 0),
+                Area::CasCheck => Ok(cas_check::value(qp, number, 0).to_ne_bytes().to_vec()),
+                Area::Returned => Ok(cas_check::blank(qp, number).to_ne_bytes().to_vec()),
             };
             for (number, offset) in offsets(plan, size, area).into_iter().enumerate() {
-                memory.write_at(start + offset, &message(number))?;
+                memory.write_at(start + offset, &message(number)?)?;
             }
         }
     }
@@ -180,7 +189,7 @@ fn check_area(
         let start = worker.memory.offset(qp);
         let mut messages = Vec::new();
         for offset in offsets(plan, size, Area::Blank) {
-            let mut message = vec![0; size as usize];
+            let mut message = copy(size, |_| 0)?;
             memory(worker.memory.of(qp)).read_at(start + offset, &mut message)?;
             messages.push(message);
         }
