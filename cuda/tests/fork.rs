@@ -1,5 +1,5 @@
 //! A child process that is forked while another thread loads the driver.
-#![expect(clippy::unwrap_used, clippy::print_stderr, reason = "a test: a panic fails it, its output is for developers")]
+#![expect(clippy::unwrap_used, reason = "a helper of the test: a panic fails it")]
 
 use std::env;
 use std::fs::{self, File};
