@@ -187,7 +187,7 @@ impl Connection {
     /// Dropping the future loses no message.
     ///
     /// A peer that is killed also ends the connection, but one whose host fails or whose network is cut does not: a side
-    /// that only receives waits for ever. Use [`Core::timeout`], or write to the peer now and then.
+    /// that only receives waits without end. Use [`Core::timeout`], or write to the peer now and then.
     ///
     /// # Errors
     ///

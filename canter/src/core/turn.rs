@@ -54,7 +54,7 @@ impl Inner {
         Ok(taken)
     }
 
-    /// Posts the buffers that the program has dropped, if there are at least so many.
+    /// Posts the buffers that the program has dropped, if there are at least `least` of them.
     fn top_up(&self, least: usize) -> Result<(), Error> {
         let posted = self.replenish(least);
         if let Err(error) = &posted {
