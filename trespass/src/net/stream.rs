@@ -5,6 +5,7 @@ use std::net::{Shutdown, SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::Waker;
 use std::time::Duration;
 
 use crate::connection::{Connection, after};
@@ -205,13 +206,56 @@ impl Stream {
         self.inner.connection.flush()
     }
 
+    /// Reads without waiting, for a program with its own event loop. Also returns whether another read would return
+    /// bytes, the end or an error. If not, the worker calls `waker` when one would; each direction has one waker, the
+    /// last one. The waker must not wait for a lock that a caller of this stream holds.
+    ///
+    /// # Errors
+    ///
+    /// `WouldBlock` if no bytes have arrived; otherwise the reason why the connection ended.
+    pub fn read_or_wake(&self, bytes: &mut [u8], waker: &Waker) -> (io::Result<usize>, bool) {
+        self.try_or_wake(Wait::Read, waker, |worker| self.read_some(worker, bytes))
+    }
+
+    /// Writes without waiting, as [`Stream::read_or_wake`] reads. Also returns whether another write would accept bytes
+    /// or return an error.
+    ///
+    /// # Errors
+    ///
+    /// `WouldBlock` if there is no room; otherwise the reason why the connection accepts no bytes.
+    pub fn write_or_wake(&self, parts: &[IoSlice<'_>], waker: &Waker) -> (io::Result<usize>, bool) {
+        self.try_or_wake(Wait::Write, waker, |worker| self.write_parts(worker, parts))
+    }
+
+    fn try_or_wake(
+        &self,
+        what: Wait,
+        waker: &Waker,
+        attempt: impl FnMut(&mut Worker) -> io::Result<usize>,
+    ) -> (io::Result<usize>, bool) {
+        self.inner.is_polled.store(true, Ordering::Relaxed);
+        let (handle, id) = (self.inner.connection.handle(), self.inner.connection.id());
+        // Cloned before the worker is locked, and dropped after the lock is released.
+        let (mut waker, mut is_ready) = (Some(waker.clone()), false);
+        let result = handle.try_or_wake(what == Wait::Read, attempt, |worker, _| {
+            is_ready = match what {
+                Wait::Read => worker.can_receive(id),
+                Wait::Write => worker.can_send(id),
+            };
+            if !is_ready {
+                worker.register_task(id, what, &mut waker);
+            }
+        });
+        (result, is_ready)
+    }
+
     /// Tries an operation. If the operation would block, registers a waker, which the worker calls when a retry may
     /// succeed.
     #[cfg(feature = "tokio")]
     pub(crate) fn attempt<T>(
         &self,
         what: Wait,
-        waker: &std::task::Waker,
+        waker: &Waker,
         attempt: impl FnMut(&mut Worker) -> io::Result<T>,
     ) -> io::Result<T> {
         self.inner.is_polled.store(true, Ordering::Relaxed);

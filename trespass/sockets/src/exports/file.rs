@@ -1,0 +1,150 @@
+//! Functions for descriptors of any kind.
+
+use std::ffi::{c_int, c_uint, c_ulong};
+
+use super::fail;
+use crate::system;
+use crate::table::{self, Entry, Found};
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn close(fd: c_int) -> c_int {
+    // Before the system gives the number to another file.
+    let entry = table::remove(fd);
+    // SAFETY: guaranteed by the caller.
+    let result = unsafe { system::close(fd) };
+    let number = system::errno();
+    drop(entry);
+    system::set_errno(number);
+    result
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+    let entries: Vec<_> = match flags as c_uint & libc::CLOSE_RANGE_CLOEXEC {
+        0 => table::within(first, last).filter_map(table::remove).collect(),
+        _ => Vec::new(),
+    };
+    // SAFETY: guaranteed by the caller.
+    let result = unsafe { system::close_range(first, last, flags) };
+    drop(entries);
+    result
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn closefrom(first: c_int) {
+    // SAFETY: guaranteed by the caller.
+    unsafe { close_range(first.max(0).cast_unsigned(), c_uint::MAX, 0) };
+}
+
+/// Lets a new number stand for what another stands for.
+fn share(fd: c_int, new: c_int) -> c_int {
+    let entry = match table::find(fd) {
+        Some(Found::Stream(stream)) => Entry::Stream(stream),
+        Some(Found::Listener(listener)) => Entry::Listener(listener),
+        Some(Found::Inherited) | None => return new,
+    };
+    if new < 0 {
+        return new;
+    }
+    if !table::fits(new) {
+        // SAFETY: guaranteed by the caller.
+        unsafe { system::close(new) };
+        return fail(libc::EMFILE);
+    }
+    if matches!(entry, Entry::Stream(_)) {
+        // A program that is executed would find no stream behind the number.
+        _ = system::control(new, libc::F_SETFD, libc::FD_CLOEXEC);
+    }
+    drop(table::insert(new, entry));
+    new
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn dup(fd: c_int) -> c_int {
+    // SAFETY: guaranteed by the caller.
+    share(fd, unsafe { system::dup(fd) })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn dup2(fd: c_int, number: c_int) -> c_int {
+    if fd == number {
+        // SAFETY: guaranteed by the caller.
+        return unsafe { system::dup2(fd, number) };
+    }
+    let before = table::remove(number);
+    // SAFETY: guaranteed by the caller.
+    let result = share(fd, unsafe { system::dup2(fd, number) });
+    drop(before);
+    result
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn dup3(fd: c_int, number: c_int, flags: c_int) -> c_int {
+    if fd == number {
+        // SAFETY: guaranteed by the caller.
+        return unsafe { system::dup3(fd, number, flags) };
+    }
+    let before = table::remove(number);
+    // SAFETY: guaranteed by the caller.
+    let result = share(fd, unsafe { system::dup3(fd, number, flags) });
+    drop(before);
+    result
+}
+
+/// The C library's function takes any number of arguments; this one gets the registers of the first three.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
+    // SAFETY: guaranteed by the caller.
+    let Some(found) = table::find(fd) else { return unsafe { system::fcntl(fd, command, argument) } };
+    match (command, found) {
+        // SAFETY: guaranteed by the caller.
+        (libc::F_DUPFD | libc::F_DUPFD_CLOEXEC, _) => share(fd, unsafe { system::fcntl(fd, command, argument) }),
+        // The mirror stays closed for programs that are executed.
+        (libc::F_SETFD, Found::Stream(_)) => 0,
+        (libc::F_SETFL, Found::Stream(stream)) => {
+            // SAFETY: guaranteed by the caller.
+            let result = unsafe { system::fcntl(fd, command, argument) };
+            if result == 0 {
+                stream.set_nonblocking(fd, argument as c_int & libc::O_NONBLOCK != 0);
+            }
+            result
+        }
+        // SAFETY: guaranteed by the caller.
+        _ => unsafe { system::fcntl(fd, command, argument) },
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn fcntl64(fd: c_int, command: c_int, argument: usize) -> c_int {
+    // SAFETY: guaranteed by the caller.
+    unsafe { fcntl(fd, command, argument) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_int {
+    let stream = match table::find(fd) {
+        Some(Found::Stream(stream)) => stream,
+        Some(Found::Inherited) => return fail(libc::EIO),
+        // SAFETY: guaranteed by the caller.
+        _ => return unsafe { system::ioctl(fd, request, argument) },
+    };
+    match request {
+        libc::FIONREAD if argument != 0 => {
+            let count = c_int::try_from(stream.readable(fd)).unwrap_or(c_int::MAX);
+            // SAFETY: guaranteed by the caller.
+            unsafe { *(argument as *mut c_int) = count };
+            0
+        }
+        libc::FIONBIO if argument != 0 => {
+            // SAFETY: guaranteed by the caller.
+            let result = unsafe { system::ioctl(fd, request, argument) };
+            if result == 0 {
+                // SAFETY: guaranteed by the caller.
+                stream.set_nonblocking(fd, unsafe { *(argument as *const c_int) } != 0);
+            }
+            result
+        }
+        // SAFETY: guaranteed by the caller.
+        _ => unsafe { system::ioctl(fd, request, argument) },
+    }
+}

@@ -1,0 +1,133 @@
+//! Functions that receive.
+
+use std::ffi::{c_int, c_void};
+use std::io::IoSliceMut;
+use std::slice;
+use std::sync::Arc;
+
+use libc::{iovec, msghdr, size_t, sockaddr, socklen_t, ssize_t};
+
+use super::{count, fail};
+use crate::stream::{Manner, Stream};
+
+/// Receives into one buffer.
+///
+/// # Safety
+///
+/// `to` has space for `length` bytes.
+unsafe fn receive(stream: &Arc<Stream>, fd: c_int, to: *mut c_void, length: size_t, flags: c_int) -> ssize_t {
+    if to.is_null() || length > isize::MAX as usize {
+        return if length == 0 { 0 } else { fail(libc::EFAULT) };
+    }
+    // SAFETY: guaranteed by the caller. Programs may pass memory that is not initialised; it is only written.
+    let bytes = unsafe { slice::from_raw_parts_mut(to.cast::<u8>(), length) };
+    receive_parts(stream, fd, &mut [IoSliceMut::new(bytes)], flags)
+}
+
+fn receive_parts(stream: &Arc<Stream>, fd: c_int, parts: &mut [IoSliceMut<'_>], flags: c_int) -> ssize_t {
+    if flags & libc::MSG_ERRQUEUE != 0 {
+        return fail(libc::EAGAIN);
+    }
+    if flags & libc::MSG_OOB != 0 {
+        return fail(libc::EINVAL);
+    }
+    let manner = Manner {
+        never_waits: flags & libc::MSG_DONTWAIT != 0,
+        waits_for_all: flags & libc::MSG_WAITALL != 0,
+        peeks: flags & libc::MSG_PEEK != 0,
+    };
+    count(stream.read(fd, parts, manner))
+}
+
+/// Returns the parts of a list.
+///
+/// # Safety
+///
+/// The list has `count` parts, each with its bytes.
+unsafe fn parts<'p>(list: *const iovec, count: usize) -> Option<&'p mut [IoSliceMut<'p>]> {
+    match count {
+        0 => Some(Default::default()),
+        1..=1024 if !list.is_null() => {
+            // SAFETY: guaranteed by the caller; `IoSliceMut` has the layout of `iovec`. The list itself is not changed
+            // but through a copy.
+            Some(unsafe { slice::from_raw_parts_mut(list.cast_mut().cast(), count) })
+        }
+        _ => None,
+    }
+}
+
+/// Receives into several buffers.
+///
+/// # Safety
+///
+/// As for `parts`.
+unsafe fn receive_list(stream: &Arc<Stream>, fd: c_int, list: *const iovec, count: usize, flags: c_int) -> ssize_t {
+    // SAFETY: guaranteed by the caller.
+    let Some(parts) = (unsafe { parts(list, count) }) else { return fail(libc::EINVAL) };
+    // The call advances its parts; the program's list must stay.
+    let mut copy: Vec<_> = parts.iter_mut().map(|part| IoSliceMut::new(part)).collect();
+    receive_parts(stream, fd, &mut copy, flags)
+}
+
+replace! {
+    fn read(fd: c_int, to: *mut c_void, count: size_t) -> ssize_t, stream => receive(&stream, fd, to, count, 0)
+}
+
+replace! {
+    fn readv(fd: c_int, list: *const iovec, count: c_int) -> ssize_t,
+    stream => receive_list(&stream, fd, list, count as usize, 0)
+}
+
+replace! {
+    fn recv(fd: c_int, to: *mut c_void, count: size_t, flags: c_int) -> ssize_t,
+    stream => receive(&stream, fd, to, count, flags)
+}
+
+replace! {
+    fn recvfrom(
+        fd: c_int, to: *mut c_void, count: size_t, flags: c_int, from: *mut sockaddr, length: *mut socklen_t
+    ) -> ssize_t,
+    stream => {
+        // As TCP, which stores no address.
+        if !from.is_null() && !length.is_null() {
+            *length = 0;
+        }
+        receive(&stream, fd, to, count, flags)
+    }
+}
+
+replace! {
+    fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t,
+    stream => {
+        let Some(message) = message.as_mut() else { return fail(libc::EFAULT) };
+        (message.msg_namelen, message.msg_controllen, message.msg_flags) = (0, 0, 0);
+        receive_list(&stream, fd, message.msg_iov, message.msg_iovlen, flags)
+    }
+}
+
+/// Defines the form of a function in programs that were compiled with `_FORTIFY_SOURCE`, which gets the buffer's size.
+macro_rules! checked {
+    ($(fn $name:ident as $plain:ident($($more:ident: $type:ty),*);)*) => {$(
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $name(
+            fd: c_int, to: *mut c_void, count: size_t, space: size_t $(, $more: $type)*
+        ) -> ssize_t {
+            // SAFETY: guaranteed by the caller.
+            unsafe { $plain(fd, to, checked(count, space) $(, $more)*) }
+        }
+    )*};
+}
+
+checked! {
+    fn __read_chk as read();
+    fn __recv_chk as recv(flags: c_int);
+    fn __recvfrom_chk as recvfrom(flags: c_int, from: *mut sockaddr, length: *mut socklen_t);
+}
+
+/// The C library ends a program whose buffer is too small.
+fn checked(count: size_t, space: size_t) -> size_t {
+    if count > space {
+        std::process::abort();
+    }
+    count
+}

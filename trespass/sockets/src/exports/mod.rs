@@ -1,0 +1,88 @@
+//! The functions that replace those of the C library. Each finds out what its descriptor is, and calls the C library for
+//! a descriptor of the kernel.
+//!
+//! A panic ends the process: it does not pass through C.
+
+/// Defines a function that serves a stream, and otherwise calls the C library.
+macro_rules! replace {
+    (fn $name:ident($fd:ident: c_int $(, $argument:ident: $type:ty)*) -> $result:ty, $stream:ident => $serve:expr) => {
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $name($fd: c_int $(, $argument: $type)*) -> $result {
+            match $crate::table::find($fd) {
+                // SAFETY: guaranteed by the caller.
+                Some($crate::table::Found::Stream($stream)) => unsafe { $serve },
+                Some($crate::table::Found::Inherited) => fail(libc::EIO),
+                // SAFETY: guaranteed by the caller.
+                _ => unsafe { $crate::system::$name($fd $(, $argument)*) },
+            }
+        }
+    };
+}
+
+mod connect;
+mod file;
+mod input;
+mod names;
+mod output;
+mod wait;
+
+use std::ffi::c_int;
+use std::io::{self, ErrorKind};
+
+use libc::ssize_t;
+
+use crate::system;
+
+/// A result of a C function.
+trait Outcome {
+    const FAILURE: Self;
+}
+
+impl Outcome for c_int {
+    const FAILURE: Self = -1;
+}
+
+impl Outcome for ssize_t {
+    const FAILURE: Self = -1;
+}
+
+/// Sets `errno`, and returns -1.
+fn fail<T: Outcome>(number: c_int) -> T {
+    system::set_errno(number);
+    T::FAILURE
+}
+
+/// Returns a number of bytes, or sets `errno`.
+fn count(result: io::Result<usize>) -> ssize_t {
+    match result {
+        Ok(count) => count as ssize_t,
+        Err(error) => fail(number(&error)),
+    }
+}
+
+/// Returns 0, or sets `errno`.
+fn done(result: io::Result<()>) -> c_int {
+    match result {
+        Ok(()) => 0,
+        Err(error) => fail(number(&error)),
+    }
+}
+
+/// The number that TCP reports for an event.
+fn number(error: &io::Error) -> c_int {
+    match error.kind() {
+        _ if error.raw_os_error().is_some() => error.raw_os_error().unwrap_or(libc::EIO),
+        ErrorKind::WouldBlock => libc::EAGAIN,
+        ErrorKind::BrokenPipe => libc::EPIPE,
+        ErrorKind::ConnectionReset => libc::ECONNRESET,
+        ErrorKind::ConnectionAborted => libc::ECONNABORTED,
+        ErrorKind::NotConnected => libc::ENOTCONN,
+        ErrorKind::TimedOut => libc::ETIMEDOUT,
+        ErrorKind::HostUnreachable => libc::EHOSTUNREACH,
+        ErrorKind::NetworkUnreachable => libc::ENETUNREACH,
+        ErrorKind::NetworkDown => libc::ENETDOWN,
+        ErrorKind::OutOfMemory => libc::ENOMEM,
+        ErrorKind::InvalidInput => libc::EINVAL,
+        _ => libc::EIO,
+    }
+}

@@ -1,0 +1,200 @@
+//! Functions that wait for descriptors. The kernel waits; these functions only tell streams that the program waits for
+//! them, and add the acceptors of listeners.
+
+use std::ffi::{c_int, c_ulong};
+
+use libc::{epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval};
+
+use crate::system;
+use crate::table::{self, Found};
+
+/// The program waits for a descriptor. Returns the other descriptor that becomes readable for it, if there is one.
+fn watch(fd: c_int) -> Option<c_int> {
+    match table::find(fd)? {
+        Found::Stream(stream) => {
+            stream.watch(fd);
+            None
+        }
+        Found::Listener(listener) => listener.readiness(),
+        Found::Inherited => None,
+    }
+}
+
+/// Waits with a list that also has the acceptors.
+///
+/// # Safety
+///
+/// `fds` has `count` elements.
+unsafe fn wait(fds: *mut pollfd, count: nfds_t, wait: impl FnOnce(*mut pollfd, nfds_t) -> c_int) -> c_int {
+    if fds.is_null() || count == 0 {
+        return wait(fds, count);
+    }
+    // SAFETY: guaranteed by the caller.
+    let list = unsafe { std::slice::from_raw_parts_mut(fds, count as usize) };
+    let mut added = Vec::new();
+    for (at, entry) in list.iter().enumerate() {
+        if let Some(fd) = watch(entry.fd).filter(|_| entry.events & (libc::POLLIN | libc::POLLRDNORM) != 0) {
+            added.push((at, pollfd { fd, events: libc::POLLIN, revents: 0 }));
+        }
+    }
+    if added.is_empty() {
+        return wait(fds, count);
+    }
+    let mut all: Vec<pollfd> = list.iter().copied().chain(added.iter().map(|(_, added)| *added)).collect();
+    let result = wait(all.as_mut_ptr(), all.len() as nfds_t);
+    if result < 0 {
+        return result;
+    }
+    for (to, from) in list.iter_mut().zip(&all) {
+        to.revents = from.revents;
+    }
+    for ((at, _), from) in added.iter().zip(&all[list.len()..]) {
+        if from.revents != 0 {
+            list[*at].revents |= list[*at].events & (libc::POLLIN | libc::POLLRDNORM);
+        }
+    }
+    list.iter().filter(|entry| entry.revents != 0).count() as c_int
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn poll(fds: *mut pollfd, count: nfds_t, time: c_int) -> c_int {
+    // SAFETY: guaranteed by the caller.
+    unsafe { wait(fds, count, |fds, count| system::poll(fds, count, time)) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __poll_chk(fds: *mut pollfd, count: nfds_t, time: c_int, _space: size_t) -> c_int {
+    // SAFETY: guaranteed by the caller.
+    unsafe { poll(fds, count, time) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ppoll(fds: *mut pollfd, count: nfds_t, time: *const timespec, mask: *const sigset_t) -> c_int {
+    // SAFETY: guaranteed by the caller.
+    unsafe { wait(fds, count, |fds, count| system::ppoll(fds, count, time, mask)) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __ppoll_chk(
+    fds: *mut pollfd,
+    count: nfds_t,
+    time: *const timespec,
+    mask: *const sigset_t,
+    _space: size_t,
+) -> c_int {
+    // SAFETY: guaranteed by the caller.
+    unsafe { ppoll(fds, count, time, mask) }
+}
+
+const BITS: usize = c_ulong::BITS as usize;
+
+/// The words of a set of descriptors.
+///
+/// # Safety
+///
+/// `set` is null or has bits for `count` descriptors, and no other reference to it exists.
+unsafe fn words<'s>(set: *mut fd_set, count: usize) -> &'s mut [c_ulong] {
+    if set.is_null() {
+        return &mut [];
+    }
+    // SAFETY: guaranteed by the caller. A set consists of words.
+    unsafe { std::slice::from_raw_parts_mut(set.cast(), count.div_ceil(BITS)) }
+}
+
+fn has(words: &[c_ulong], fd: usize) -> bool {
+    words.get(fd / BITS).is_some_and(|word| word >> (fd % BITS) & 1 != 0)
+}
+
+/// Waits with a set that also has the acceptors.
+///
+/// # Safety
+///
+/// The sets are null or have bits for `count` descriptors.
+unsafe fn choose(
+    count: c_int,
+    [read, write, except]: [*mut fd_set; 3],
+    wait: impl FnOnce(c_int, *mut fd_set) -> c_int,
+) -> c_int {
+    let size = usize::try_from(count).unwrap_or(0);
+    let mut added = Vec::new();
+    for set in [read, write, except] {
+        // SAFETY: guaranteed by the caller.
+        let words = unsafe { words(set, size) };
+        for fd in (0..size).filter(|fd| has(words, *fd)) {
+            if let Some(other) = watch(fd as c_int).filter(|_| set == read) {
+                added.push((fd, other as usize));
+            }
+        }
+    }
+    let Some(last) = added.iter().map(|(_, other)| *other + 1).max() else { return wait(count, read) };
+    // SAFETY: guaranteed by the caller.
+    let words = unsafe { words(read, size) };
+    // The program's set may be too small, and the system may read a whole one.
+    let mut all = vec![0; last.max(size).max(libc::FD_SETSIZE).div_ceil(BITS)];
+    all[..words.len()].copy_from_slice(words);
+    for (_, other) in &added {
+        all[other / BITS] |= 1 << (other % BITS);
+    }
+    let mut result = wait(last.max(size) as c_int, all.as_mut_ptr().cast());
+    if result < 0 {
+        return result;
+    }
+    for (fd, other) in added {
+        if has(&all, other) {
+            all[other / BITS] &= !(1 << (other % BITS));
+            result -= c_int::from(has(&all, fd));
+            all[fd / BITS] |= 1 << (fd % BITS);
+        }
+    }
+    words.copy_from_slice(&all[..words.len()]);
+    result
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn select(
+    count: c_int,
+    read: *mut fd_set,
+    write: *mut fd_set,
+    except: *mut fd_set,
+    time: *mut timeval,
+) -> c_int {
+    // SAFETY: guaranteed by the caller.
+    unsafe { choose(count, [read, write, except], |count, read| system::select(count, read, write, except, time)) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn pselect(
+    count: c_int,
+    read: *mut fd_set,
+    write: *mut fd_set,
+    except: *mut fd_set,
+    time: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: guaranteed by the caller.
+    let wait = |count, read| unsafe { system::pselect(count, read, write, except, time, mask) };
+    // SAFETY: guaranteed by the caller.
+    unsafe { choose(count, [read, write, except], wait) }
+}
+
+/// The events of a listener's acceptor are those of the listener.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn epoll_ctl(epoll: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) -> c_int {
+    let other = match operation {
+        libc::EPOLL_CTL_ADD => watch(fd),
+        _ => table::listener(fd).and_then(|listener| listener.readiness()),
+    };
+    // SAFETY: guaranteed by the caller.
+    let result = unsafe { system::epoll_ctl(epoll, operation, fd, event) };
+    if result != 0 {
+        return result;
+    }
+    if operation == libc::EPOLL_CTL_ADD {
+        table::mark_watched(fd);
+    }
+    if let Some(other) = other {
+        // SAFETY: guaranteed by the caller. It may be there already, for another number of the same listener.
+        unsafe { system::epoll_ctl(epoll, operation, other, event) };
+    }
+    0
+}

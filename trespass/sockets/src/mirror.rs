@@ -1,0 +1,180 @@
+//! The descriptor of a stream: one end of a pair of Unix sockets, of which the library holds the other end.
+//!
+//! It is readable while the library has put a byte into it, and not writable while the program's end has filled the
+//! pair. So all ways to wait for a socket work in the kernel, also for edges: each arrival puts another byte.
+//!
+//! A worker's waker reports an arrival (or room to write) once; then a call registers it again. A call that has found
+//! nothing left clears the descriptor, but only if no waker has reported in between: see [`Mirror::settle`].
+//!
+//! Nothing is put into the pair unless somebody waits for the descriptor: a call of this library that sleeps, or the
+//! program, which then has made the descriptor non-blocking or named it to `poll`, `select` or `epoll`.
+
+use std::ffi::c_int;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Wake, Waker};
+
+use trespass::Wait;
+
+use crate::system::{put, shut, take};
+
+/// More than the program's end accepts.
+const FILL: [u8; 16 << 10] = [0; 16 << 10];
+
+#[derive(Debug)]
+pub(crate) struct Mirror {
+    library: OwnedFd,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Whether the program waits for the descriptor.
+    is_watched: bool,
+    directions: [Direction; 2],
+    /// Whether the peer's end, and whether the end of the connection, is shown.
+    is_ended: bool,
+    has_failed: bool,
+}
+
+#[derive(Debug, Default)]
+struct Direction {
+    /// How often the waker was called.
+    reports: u64,
+    /// How many calls sleep on the descriptor.
+    sleepers: u32,
+    /// Reading: whether bytes are in the pair, so that the descriptor is readable. Writing: whether the pair is full.
+    is_filled: bool,
+}
+
+/// The waker of one direction.
+#[derive(Debug)]
+struct Report(Arc<Mirror>, Wait);
+
+impl Wake for Report {
+    fn wake(self: Arc<Self>) {
+        self.0.report(self.1);
+    }
+}
+
+impl Mirror {
+    /// Creates the mirror, and returns it with the program's end.
+    pub(crate) fn new() -> io::Result<(Arc<Mirror>, OwnedFd)> {
+        let [program, library] = crate::system::pair()?;
+        // The system raises it to its minimum.
+        crate::system::set_option(program.as_raw_fd(), libc::SOL_SOCKET, libc::SO_SNDBUF, &1);
+        Ok((Arc::new(Mirror { library, state: Mutex::default() }), program))
+    }
+
+    pub(crate) fn waker(self: &Arc<Self>, what: Wait) -> Waker {
+        Waker::from(Arc::new(Report(Arc::clone(self), what)))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that the program waits for the descriptor. Returns whether it did before.
+    pub(crate) fn watch(&self) -> bool {
+        std::mem::replace(&mut self.state().is_watched, true)
+    }
+
+    /// The number of reports so far, for `settle`.
+    pub(crate) fn reports(&self, what: Wait) -> u64 {
+        self.state().directions[what as usize].reports
+    }
+
+    /// Bytes or the end have arrived, or there is room.
+    fn report(&self, what: Wait) {
+        let mut state = self.state();
+        let is_watched = state.is_watched;
+        let direction = &mut state.directions[what as usize];
+        direction.reports += 1;
+        match what {
+            // Also if it is readable: this makes a new edge.
+            Wait::Read if is_watched || direction.sleepers != 0 => {
+                direction.is_filled = true;
+                self.fill();
+            }
+            Wait::Write if direction.is_filled => {
+                direction.is_filled = false;
+                self.drain();
+            }
+            _ => {}
+        }
+    }
+
+    /// Makes the descriptor show whether a call would not wait. `seen` is the number of reports before the stream said so.
+    /// Returns false if there was another report since, so that the stream must be asked again. `fd` is the program's end.
+    pub(crate) fn settle(&self, fd: c_int, what: Wait, seen: u64, is_ready: bool) -> bool {
+        let mut state = self.state();
+        let is_watched = state.is_watched;
+        let direction = &mut state.directions[what as usize];
+        if direction.reports != seen {
+            return false;
+        }
+        let shows = is_watched || direction.sleepers != 0;
+        let is_shown_ready = direction.is_filled == (what == Wait::Read);
+        match (what, is_ready) {
+            _ if is_ready == is_shown_ready => return true,
+            (Wait::Read, true) if shows => self.fill(),
+            (Wait::Read, false) => drain(fd),
+            (Wait::Write, true) => self.drain(),
+            (Wait::Write, false) if shows => while put(fd, &FILL, libc::MSG_DONTWAIT).is_ok() {},
+            _ => return true,
+        }
+        direction.is_filled = !direction.is_filled;
+        true
+    }
+
+    /// Puts a byte for readers, even if one is there.
+    pub(crate) fn renew(&self) {
+        let mut state = self.state();
+        state.directions[Wait::Read as usize].is_filled = true;
+        self.fill();
+    }
+
+    /// A call begins to sleep on the descriptor.
+    pub(crate) fn begin_sleep(&self, what: Wait) {
+        self.state().directions[what as usize].sleepers += 1;
+    }
+
+    pub(crate) fn end_sleep(&self, what: Wait) {
+        let mut state = self.state();
+        let direction = &mut state.directions[what as usize];
+        direction.sleepers -= 1;
+        if what == Wait::Write && !direction.is_filled {
+            // What the sleeper has sent.
+            self.drain();
+        }
+    }
+
+    /// Shows the end of the peer's bytes: the descriptor stays readable.
+    pub(crate) fn end(&self) {
+        if !std::mem::replace(&mut self.state().is_ended, true) {
+            shut(self.library.as_fd(), libc::SHUT_WR);
+        }
+    }
+
+    /// Shows that the connection has failed.
+    pub(crate) fn fail(&self) {
+        if !std::mem::replace(&mut self.state().has_failed, true) {
+            shut(self.library.as_fd(), libc::SHUT_RDWR);
+        }
+    }
+
+    fn fill(&self) {
+        // If the pair is full, the descriptor is readable.
+        _ = put(self.library.as_raw_fd(), &FILL[..1], libc::MSG_DONTWAIT);
+    }
+
+    fn drain(&self) {
+        drain(self.library.as_raw_fd());
+    }
+}
+
+fn drain(fd: c_int) {
+    let mut bytes = [0; 4 << 10];
+    while take(fd, &mut bytes, libc::MSG_DONTWAIT).is_ok_and(|count| count == bytes.len()) {}
+}

@@ -1,0 +1,333 @@
+//! A connection over RDMA, as the C functions see it.
+
+use std::collections::VecDeque;
+use std::ffi::c_int;
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
+use std::net::{Shutdown, SocketAddr};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use trespass::{Connection, Wait, net};
+
+use crate::mirror::Mirror;
+use crate::system::{put, take};
+
+/// How long a call polls before it sleeps.
+const SPIN: Duration = Duration::from_micros(20);
+/// How many bytes `MSG_PEEK` and `FIONREAD` see at most.
+const AHEAD: usize = 256 << 10;
+
+#[derive(Debug)]
+pub(crate) struct Stream {
+    stream: net::Stream,
+    mirror: Arc<Mirror>,
+    wakers: [Waker; 2],
+    /// Bytes that were looked at before they are read.
+    ahead: Mutex<Ahead>,
+    is_nonblocking: AtomicBool,
+    /// The family of the program's socket, its address and the peer's.
+    pub(crate) family: c_int,
+    pub(crate) local: SocketAddr,
+    pub(crate) peer: SocketAddr,
+    /// A TCP socket that is not connected: it keeps the options that the program sets.
+    options: OnceLock<OwnedFd>,
+}
+
+#[derive(Debug, Default)]
+struct Ahead {
+    bytes: VecDeque<u8>,
+    /// Whether the program was told how many bytes there are, and may wait for an edge when it has read them.
+    is_counted: bool,
+}
+
+/// What a call asks for besides bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Manner {
+    pub(crate) never_waits: bool,
+    pub(crate) waits_for_all: bool,
+    pub(crate) peeks: bool,
+}
+
+impl Stream {
+    /// Returns the stream and the program's descriptor. `options` is the socket that the program has made.
+    pub(crate) fn new(
+        connection: Connection,
+        family: c_int,
+        (local, peer): (SocketAddr, SocketAddr),
+        options: Option<OwnedFd>,
+        is_nonblocking: bool,
+    ) -> io::Result<(Arc<Stream>, OwnedFd)> {
+        let (mirror, program) = Mirror::new()?;
+        let wakers = [Wait::Read, Wait::Write].map(|what| mirror.waker(what));
+        let stream = Stream {
+            stream: net::Stream::from(connection),
+            mirror,
+            wakers,
+            ahead: Mutex::default(),
+            is_nonblocking: AtomicBool::new(false),
+            family,
+            local,
+            peer,
+            options: options.map_or_else(OnceLock::new, OnceLock::from),
+        };
+        stream.refresh(program.as_raw_fd(), Wait::Read);
+        stream.set_nonblocking(program.as_raw_fd(), is_nonblocking);
+        Ok((Arc::new(stream), program))
+    }
+
+    /// The transport and the path.
+    pub(crate) fn path(&self) -> String {
+        self.stream.stats().map(|stats| stats.to_string()).unwrap_or_default()
+    }
+
+    /// Follows the flag of the program's descriptor.
+    pub(crate) fn set_nonblocking(&self, fd: RawFd, is_nonblocking: bool) {
+        self.is_nonblocking.store(is_nonblocking, Ordering::Relaxed);
+        if is_nonblocking {
+            self.watch(fd);
+        }
+    }
+
+    /// The program waits for the descriptor itself.
+    pub(crate) fn watch(&self, fd: RawFd) {
+        if !self.mirror.watch() {
+            self.refresh(fd, Wait::Read);
+            self.refresh(fd, Wait::Write);
+        }
+    }
+
+    fn ahead(&self) -> MutexGuard<'_, Ahead> {
+        self.ahead.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes the descriptor show the stream's state.
+    fn refresh(&self, fd: RawFd, what: Wait) {
+        loop {
+            let seen = self.mirror.reports(what);
+            let waker = &self.wakers[what as usize];
+            let is_ready = match what {
+                Wait::Read => self.stream.read_or_wake(&mut [], waker).1 || !self.ahead().bytes.is_empty(),
+                Wait::Write => self.stream.write_or_wake(&[], waker).1,
+            };
+            if self.mirror.settle(fd, what, seen, is_ready) {
+                return;
+            }
+        }
+    }
+
+    /// Shows what a call has found.
+    fn settle(&self, fd: RawFd, what: Wait, seen: u64, is_ready: bool) {
+        if !self.mirror.settle(fd, what, seen, is_ready) {
+            self.refresh(fd, what);
+        }
+    }
+
+    /// Reads what the stream has, without waiting. Also returns whether something is left.
+    fn read_stream(&self, bytes: &mut [u8]) -> (io::Result<usize>, bool) {
+        let waker = &self.wakers[Wait::Read as usize];
+        let mut count = 0;
+        loop {
+            let (result, is_ready) = self.stream.read_or_wake(&mut bytes[count..], waker);
+            match result {
+                Ok(0) if count < bytes.len() => {
+                    self.mirror.end();
+                    return (Ok(count), true);
+                }
+                Ok(read) => count += read,
+                Err(error) => {
+                    if error.kind() != ErrorKind::WouldBlock {
+                        self.mirror.fail();
+                    }
+                    return if count == 0 { (Err(error), is_ready) } else { (Ok(count), is_ready) };
+                }
+            }
+            // A short result means that nothing is left: event loops rely on it.
+            if count == bytes.len() || !is_ready {
+                return (Ok(count), is_ready);
+            }
+        }
+    }
+
+    /// Reads without waiting: first the bytes that were looked at.
+    fn read_now(&self, parts: &mut [IoSliceMut<'_>], peeks: bool) -> (io::Result<usize>, bool) {
+        let mut ahead = self.ahead();
+        if peeks {
+            let result = self.look_ahead(&mut ahead);
+            let (first, second) = ahead.bytes.as_slices();
+            let seen = copy(parts, [first, second]);
+            return (if seen == 0 { result.map(|_| 0) } else { Ok(seen) }, true);
+        }
+        let (first, second) = ahead.bytes.as_slices();
+        let mut count = copy(parts, [first, second]);
+        ahead.bytes.drain(..count);
+        if !ahead.bytes.is_empty() {
+            return (Ok(count), true);
+        }
+        let (mut skipped, mut is_left) = (count, None);
+        for part in parts {
+            let at = skipped.min(part.len());
+            skipped -= at;
+            if at == part.len() {
+                continue;
+            }
+            let (result, is_ready) = self.read_stream(&mut part[at..]);
+            is_left = Some(is_ready);
+            match result {
+                Ok(read) => count += read,
+                Err(error) if count == 0 => return (Err(error), is_ready),
+                Err(_) => break,
+            }
+            if !is_ready {
+                break;
+            }
+        }
+        // Perhaps the bytes that were looked at have filled the parts.
+        let is_ready = is_left.unwrap_or_else(|| self.stream.read_or_wake(&mut [], &self.wakers[0]).1);
+        if std::mem::take(&mut ahead.is_counted) && is_ready {
+            self.mirror.renew();
+        }
+        (Ok(count), is_ready)
+    }
+
+    /// Fills the bytes that were looked at.
+    fn look_ahead(&self, ahead: &mut Ahead) -> io::Result<usize> {
+        let before = ahead.bytes.len();
+        if before >= AHEAD {
+            return Ok(before);
+        }
+        let mut bytes = vec![0; AHEAD - before];
+        let count = self.read_stream(&mut bytes).0?;
+        ahead.bytes.extend(&bytes[..count]);
+        Ok(before + count)
+    }
+
+    /// How many bytes can be read.
+    pub(crate) fn readable(&self, fd: RawFd) -> usize {
+        let mut ahead = self.ahead();
+        _ = self.look_ahead(&mut ahead);
+        ahead.is_counted = true;
+        let count = ahead.bytes.len();
+        drop(ahead);
+        self.refresh(fd, Wait::Read);
+        count
+    }
+
+    pub(crate) fn read(&self, fd: RawFd, parts: &mut [IoSliceMut<'_>], manner: Manner) -> io::Result<usize> {
+        let most: usize = parts.iter().map(|part| part.len()).sum();
+        if most == 0 {
+            return Ok(0);
+        }
+        let waits = !manner.never_waits && !self.is_nonblocking.load(Ordering::Relaxed);
+        let (mut count, mut spin) = (0, None);
+        let mut rest = parts;
+        loop {
+            let seen = self.mirror.reports(Wait::Read);
+            let (result, is_ready) = self.read_now(rest, manner.peeks);
+            let would_block = matches!(&result, Err(error) if error.kind() == ErrorKind::WouldBlock);
+            if !would_block || !waits {
+                self.settle(fd, Wait::Read, seen, is_ready);
+            }
+            match result {
+                Ok(read) => {
+                    count += read;
+                    if count == most || read == 0 || !manner.waits_for_all || manner.peeks || !waits {
+                        return Ok(count);
+                    }
+                    IoSliceMut::advance_slices(&mut rest, read);
+                    continue;
+                }
+                Err(_) if !would_block || !waits => return if count == 0 { result } else { Ok(count) },
+                Err(_) => {}
+            }
+            if goes_on(&mut spin) {
+                continue;
+            }
+            self.mirror.begin_sleep(Wait::Read);
+            self.refresh(fd, Wait::Read);
+            let slept = take(fd, &mut [0], libc::MSG_PEEK);
+            self.mirror.end_sleep(Wait::Read);
+            match slept {
+                // The program has shut down reading.
+                Ok(0) if self.read_stream(&mut []).1 => {}
+                Ok(0) => return Ok(count),
+                Ok(_) => {}
+                Err(error) => return if count == 0 { Err(error) } else { Ok(count) },
+            }
+            spin = None;
+        }
+    }
+
+    pub(crate) fn write(&self, fd: RawFd, parts: &mut [IoSlice<'_>], never_waits: bool) -> io::Result<usize> {
+        let most: usize = parts.iter().map(|part| part.len()).sum();
+        if most == 0 {
+            return Ok(0);
+        }
+        let waits = !never_waits && !self.is_nonblocking.load(Ordering::Relaxed);
+        let (mut count, mut spin) = (0, None);
+        let mut rest = parts;
+        loop {
+            let seen = self.mirror.reports(Wait::Write);
+            let (result, is_ready) = self.stream.write_or_wake(rest, &self.wakers[Wait::Write as usize]);
+            let failed = match result {
+                Ok(written) => {
+                    count += written;
+                    IoSlice::advance_slices(&mut rest, written);
+                    None
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => None,
+                Err(error) => Some(error),
+            };
+            if let Some(error) = failed {
+                self.mirror.fail();
+                return if count == 0 { Err(error) } else { Ok(count) };
+            }
+            if count == most {
+                return Ok(count);
+            }
+            if !waits {
+                self.settle(fd, Wait::Write, seen, is_ready);
+                return if count == 0 { Err(ErrorKind::WouldBlock.into()) } else { Ok(count) };
+            }
+            if is_ready || goes_on(&mut spin) {
+                continue;
+            }
+            self.mirror.begin_sleep(Wait::Write);
+            self.refresh(fd, Wait::Write);
+            let slept = put(fd, &[0], 0);
+            self.mirror.end_sleep(Wait::Write);
+            if let Err(error) = slept
+                && error.kind() != ErrorKind::BrokenPipe
+            {
+                return if count == 0 { Err(error) } else { Ok(count) };
+            }
+            spin = None;
+        }
+    }
+
+    pub(crate) fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        self.stream.shutdown(how)
+    }
+
+    /// The socket with the options that the program has set.
+    pub(crate) fn options(&self) -> io::Result<RawFd> {
+        if self.options.get().is_none() {
+            // Another thread may make one meanwhile.
+            _ = self.options.set(crate::system::tcp(self.family)?);
+        }
+        self.options.get().map(AsRawFd::as_raw_fd).ok_or_else(|| ErrorKind::Other.into())
+    }
+}
+
+/// Whether a call polls again before it sleeps.
+fn goes_on(spin: &mut Option<Instant>) -> bool {
+    Instant::now() < *spin.get_or_insert_with(|| Instant::now() + SPIN)
+}
+
+/// Copies bytes to the parts, and returns how many.
+fn copy(parts: &mut [IoSliceMut<'_>], from: [&[u8]; 2]) -> usize {
+    let mut bytes = from.into_iter().flatten();
+    parts.iter_mut().flat_map(|part| part.iter_mut()).zip(&mut bytes).map(|(to, byte)| *to = *byte).count()
+}
