@@ -50,8 +50,8 @@ pub(crate) unsafe fn store(address: SocketAddr, family: c_int, to: *mut sockaddr
         (libc::AF_INET6, IpAddr::V4(ip)) => IpAddr::V6(ip.to_ipv6_mapped()),
         (_, ip) => ip,
     };
-    // SAFETY: zeros are a valid address without a family; the types below fit into it. The caller's bytes are as many
-    // as `length` says.
+    // SAFETY: zeros are a valid address without a family; the types below fit into it. The caller has space for
+    // `length` bytes.
     unsafe {
         let mut storage: sockaddr_storage = mem::zeroed();
         let place = &raw mut storage;

@@ -4,10 +4,10 @@
 //! pair. So all ways to wait for a socket work in the kernel, also for edges: each arrival puts another byte.
 //!
 //! A worker's waker reports an arrival (or room to write) once; then a call registers it again. A call that has found
-//! nothing left clears the descriptor, but only if no waker has reported in between: see [`Mirror::settle`].
+//! nothing left clears the descriptor, but only if no waker has reported meanwhile: see [`Mirror::settle`].
 //!
-//! Nothing is put into the pair unless somebody waits for the descriptor: a call of this library that sleeps, or the
-//! program, which then has made the descriptor non-blocking or named it to `poll`, `select` or `epoll`.
+//! Nothing is put into the pair unless something waits for the descriptor: a call of this library that sleeps, or the
+//! program, which has then made the descriptor non-blocking or named it to `poll`, `select` or `epoll`.
 
 use std::ffi::c_int;
 use std::io;
@@ -105,7 +105,7 @@ impl Mirror {
         }
     }
 
-    /// Makes the descriptor show whether a call would not wait. `seen` is the number of reports before the stream said so.
+    /// Makes the descriptor show whether a call would not wait. `seen` is the number of reports before the stream was asked.
     /// Returns false if there was another report since, so that the stream must be asked again. `fd` is the program's end.
     pub(crate) fn settle(&self, fd: c_int, what: Wait, seen: u64, is_ready: bool) -> bool {
         let mut state = self.state();

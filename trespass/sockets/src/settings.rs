@@ -18,10 +18,14 @@ pub(crate) struct Settings {
     logs: bool,
 }
 
-/// The settings of the process.
+/// The settings of the process. The first socket that listens or connects reads them, also those of the devices in
+/// software: some programs, such as nginx, clear their environment later.
 pub(crate) fn settings() -> &'static Settings {
     static SETTINGS: OnceLock<Settings> = OnceLock::new();
     SETTINGS.get_or_init(|| {
+        // The first connection reports an error.
+        #[cfg(feature = "softrnic")]
+        drop(softrnic::register());
         let shift = env::var(SHIFT).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0);
         let logs = env::var_os(LOG).is_some_and(|value| value != "0");
         Settings { ports: env::var(PORTS).ok().map(|text| ports(&text)), shift, logs }

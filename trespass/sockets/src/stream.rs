@@ -39,7 +39,7 @@ pub(crate) struct Stream {
 #[derive(Debug, Default)]
 struct Ahead {
     bytes: VecDeque<u8>,
-    /// Whether the program was told how many bytes there are, and may wait for an edge when it has read them.
+    /// Whether the program has asked how many bytes there are, and may wait for an edge when it has read them.
     is_counted: bool,
 }
 

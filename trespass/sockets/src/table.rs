@@ -1,6 +1,6 @@
 //! Which numbers of descriptors are streams and listeners.
 //!
-//! One byte for each number says so without a lock, and stays right in a child of `fork(2)`. What the number stands for
+//! One byte for each number is the kind, without a lock, and stays right in a child of `fork(2)`. What the number stands for
 //! belongs to one process: a child does not use the streams of its parent.
 
 use std::ffi::c_int;

@@ -138,8 +138,8 @@ fn connect_stream(fd: c_int, peer: SocketAddr) -> bool {
         for name in [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO] {
             system::copy_time(fd, program.as_raw_fd(), name);
         }
-        // A program that is executed would find no stream behind the number.
-        // SAFETY: both descriptors are open, and the program has asked for another file behind this number.
+        // A program that is executed would find no stream for the number.
+        // SAFETY: both descriptors are open, and the program gets another file for this number.
         if unsafe { system::dup3(program.as_raw_fd(), fd, libc::O_CLOEXEC) } < 0 {
             return Err(std::io::Error::last_os_error());
         }

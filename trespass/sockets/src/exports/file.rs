@@ -52,7 +52,7 @@ fn share(fd: c_int, new: c_int) -> c_int {
         return fail(libc::EMFILE);
     }
     if matches!(entry, Entry::Stream(_)) {
-        // A program that is executed would find no stream behind the number.
+        // A program that is executed would find no stream for the number.
         _ = system::control(new, libc::F_SETFD, libc::FD_CLOEXEC);
     }
     drop(table::insert(new, entry));
