@@ -61,7 +61,7 @@ impl Interest<'_> {
         match self {
             Self::Message(connection) => Source::Connection(connection.id(), Awaited::Message),
             Self::Room(connection) => Source::Connection(connection.id(), Awaited::Room),
-            Self::Incoming(_) => Source::Acceptors,
+            Self::Incoming(acceptor) => Source::Acceptor(acceptor.id()),
         }
     }
 

@@ -103,7 +103,25 @@ impl Acceptor {
     ///
     /// The process has no descriptors left.
     pub fn descriptor(&self) -> io::Result<BorrowedFd<'_>> {
+        if self.ready.get().is_none() {
+            descriptor(&self.ready)?;
+            self.wait_if_empty()?;
+        }
         descriptor(&self.ready)
+    }
+
+    /// Makes the new descriptor unreadable until a connection is pending.
+    fn wait_if_empty(&self) -> io::Result<()> {
+        let Some(ready) = self.ready.get() else { return Ok(()) };
+        let (mut waker, mut _before) = (Some(ready.waker(Wait::Read)), None);
+        self.handle.with(|worker| {
+            if !worker.has_accepted(self.id) {
+                ready.set(Wait::Read, false);
+                let mut polled = self.polled.lock().unwrap_or_else(PoisonError::into_inner);
+                _before = polled.take().and_then(|before| worker.remove_call(before));
+                *polled = waker.take().map(|waker| worker.register_call(Source::Acceptor(self.id), waker));
+            }
+        })
     }
 
     /// Returns the descriptor, if the program has it.
@@ -127,7 +145,7 @@ impl Acceptor {
                 let waker = if needs_waker(worker, accepted) { waker.take() } else { None };
                 let mut polled = self.polled.lock().unwrap_or_else(PoisonError::into_inner);
                 _before = polled.take().and_then(|before| worker.remove_call(before));
-                *polled = waker.map(|waker| worker.register_call(Source::Acceptors, waker));
+                *polled = waker.map(|waker| worker.register_call(Source::Acceptor(self.id), waker));
             },
         );
         Ok(Connection::new(self.handle.clone(), accepted?))
@@ -143,7 +161,7 @@ impl Acceptor {
         let accepted = self.handle.wait_aside(deadline, |worker, waker| {
             drop(call.take().and_then(|call| worker.remove_call(call)));
             let accepted = worker.try_accept(self.id);
-            call = would_block(&accepted).then(|| worker.register_call(Source::Acceptors, waker.clone()));
+            call = would_block(&accepted).then(|| worker.register_call(Source::Acceptor(self.id), waker.clone()));
             accepted
         });
         if let Some(call) = call {

@@ -50,7 +50,7 @@ impl Acceptor {
     pub async fn accept(&self) -> io::Result<Connection> {
         let (handle, id) = (self.inner.handle(), self.inner.id());
         handle.drive_if_possible();
-        let accepted = Waiting::new(handle, Source::Acceptors, |worker| worker.try_accept(id)).await?;
+        let accepted = Waiting::new(handle, Source::Acceptor(id), |worker| worker.try_accept(id)).await?;
         Ok(Connection::from(crate::Connection::new(handle.clone(), accepted)))
     }
 

@@ -133,8 +133,8 @@ pub struct Worker {
     listeners: HashMap<ListenId, Listening>,
     next_listener: u32,
     fallbacks: HashMap<ConnectionId, String>,
-    /// Tasks that wait for connections to accept.
-    acceptors: Waiters,
+    /// Tasks that wait for connections to accept, for each listener that has some.
+    acceptors: HashMap<ListenId, Waiters>,
     /// The number of the last call or future that waited.
     last_call: u64,
     epoll: OwnedFd,
@@ -172,7 +172,7 @@ impl Worker {
             listeners: HashMap::new(),
             next_listener: 0,
             fallbacks: HashMap::new(),
-            acceptors: Waiters::default(),
+            acceptors: HashMap::new(),
             last_call: 0,
             epoll,
             quiet: 1,
@@ -406,7 +406,7 @@ impl Worker {
         if self.listeners.remove(&listener).is_none() {
             return;
         }
-        self.acceptors.wake_all(&mut self.tcp.table.woken);
+        self.wake_acceptor(listener);
         self.tcp.unlisten(listener.0);
         if let Some(verbs) = &mut self.verbs {
             verbs.unlisten(listener.0);

@@ -17,8 +17,8 @@ use super::{Awaited, ConnectionId, Kind, ListenId, Wait, Worker, now};
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Source {
     Connection(ConnectionId, Awaited),
-    /// The connections to accept, of all listeners of the worker.
-    Acceptors,
+    /// The connections to accept of a listener.
+    Acceptor(ListenId),
 }
 
 /// A call or a future that waits for an event. Its number identifies it: one task may poll several futures with the same
@@ -123,10 +123,10 @@ impl Worker {
                 Some((waiters, _)) => waiters.add_call(what, waker, number),
                 None => self.tcp.table.woken.push(waker),
             },
-            Source::Acceptors => {
+            Source::Acceptor(listener) => {
                 // The caller has looked for connections that were added before.
                 self.wake_acceptors();
-                self.acceptors.add_call(Awaited::Message, waker, number);
+                self.acceptors.entry(listener).or_default().add_call(Awaited::Message, waker, number);
                 self.look_next();
             }
         }
@@ -139,7 +139,14 @@ impl Worker {
     pub(crate) fn remove_call(&mut self, Registration(source, number): Registration) -> Option<Waker> {
         match source {
             Source::Connection(id, _) => self.waiters(id)?.0.remove_call(number),
-            Source::Acceptors => self.acceptors.remove_call(number),
+            Source::Acceptor(listener) => {
+                let waiters = self.acceptors.get_mut(&listener)?;
+                let waker = waiters.remove_call(number);
+                if waiters.is_empty() {
+                    self.acceptors.remove(&listener);
+                }
+                waker
+            }
         }
     }
 
@@ -172,7 +179,17 @@ impl Worker {
         // A connection that waits for another listener must not wake the calls in each turn.
         let verbs = self.verbs.as_mut().is_some_and(|verbs| mem::take(&mut verbs.table.has_new_accepted));
         if mem::take(&mut self.tcp.table.has_new_accepted) || verbs {
-            self.acceptors.wake_all(&mut self.tcp.table.woken);
+            // A connection of another listener must not wake a call, which may be one that trusts its wake-up.
+            let mut waiting: Vec<_> = self.acceptors.keys().copied().collect();
+            waiting.retain(|listener| self.has_accepted(*listener));
+            waiting.into_iter().for_each(|listener| self.wake_acceptor(listener));
+        }
+    }
+
+    /// Wakes the calls and futures that wait for a listener.
+    pub(super) fn wake_acceptor(&mut self, listener: ListenId) {
+        if let Some(mut waiters) = self.acceptors.remove(&listener) {
+            waiters.wake_all(&mut self.tcp.table.woken);
         }
     }
 
