@@ -138,17 +138,20 @@ fn connect_stream(fd: c_int, peer: SocketAddr) -> bool {
         for name in [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO] {
             system::copy_time(fd, program.as_raw_fd(), name);
         }
+        // First: a call of another thread that finds the mirror must also find its stream.
+        drop(table::insert(fd, Entry::Stream(Arc::clone(&stream))));
         // A program that is executed would find no stream for the number.
         // SAFETY: both descriptors are open, and the program gets another file for this number.
         if unsafe { system::dup3(program.as_raw_fd(), fd, libc::O_CLOEXEC) } < 0 {
-            return Err(std::io::Error::last_os_error());
+            let error = std::io::Error::last_os_error();
+            drop(table::remove(fd));
+            return Err(error);
         }
         Ok(stream)
     });
     match connected {
         Ok(stream) => {
             settings().log(|| format!("connected to {peer} over {}", stream.path()));
-            drop(table::insert(fd, Entry::Stream(stream)));
             true
         }
         Err(error) => {
