@@ -121,7 +121,8 @@ impl Mirror {
             (Wait::Read, true) if shows => self.fill(),
             (Wait::Read, false) => drain(fd),
             (Wait::Write, true) => self.drain(),
-            (Wait::Write, false) if shows => while put(fd, &FILL, libc::MSG_DONTWAIT).is_ok() {},
+            // The pair accepts a part.
+            (Wait::Write, false) if shows => _ = put(fd, &FILL, libc::MSG_DONTWAIT),
             _ => return true,
         }
         direction.is_filled = !direction.is_filled;
@@ -175,6 +176,6 @@ impl Mirror {
 }
 
 fn drain(fd: c_int) {
-    let mut bytes = [0; 4 << 10];
+    let mut bytes = [0; FILL.len()];
     while take(fd, &mut bytes, libc::MSG_DONTWAIT).is_ok_and(|count| count == bytes.len()) {}
 }

@@ -35,6 +35,8 @@ const OWN: &[(&str, &str, &[&str])] = &[
 
 /// The list of dapltest's adapters, and our scripts.
 const COPIED: &[&str] = &["dat.conf", "qemu.sh", "tgt.sh", "verbs.py"];
+/// What is built besides softrnic-run.
+const BESIDE: &[&str] = &["--package", "trespass-sockets"];
 
 /// Runs the rows: in the gate, one for each program and each way to start it.
 pub(crate) fn run(context: &Context<'_>) -> Result<Finished> {
@@ -75,9 +77,10 @@ pub(crate) fn run(context: &Context<'_>) -> Result<Finished> {
         finished.results.add(&one);
     };
     if !rows.is_empty() {
-        let built = preload::build(root, build::BESIDE)?;
-        let stride = repo::target_folder(root)?.join("release/stride-perf");
-        let place = Place { own: compile(root, &built)?, built, stride };
+        let built = preload::build(root, &[build::BESIDE, BESIDE].concat())?;
+        let release = repo::target_folder(root)?.join("release");
+        let (stride, sockets) = (release.join("stride-perf"), release.join("trespass-run"));
+        let place = Place { own: compile(root, &built)?, built, stride, sockets };
         for row in rows {
             judge(row.name, &|| play::play(row, &place));
         }
@@ -101,8 +104,9 @@ fn rows() -> impl Iterator<Item = &'static table::Row> {
 struct Place {
     built: Built,
     own: PathBuf,
-    /// stride-perf.
+    /// stride-perf, and trespass-run.
     stride: PathBuf,
+    sockets: PathBuf,
 }
 
 /// Compiles our own programs against the distribution's headers.
@@ -110,6 +114,7 @@ fn compile(root: &Path, built: &Built) -> Result<PathBuf> {
     let folder = built.libraries.with_file_name("programs");
     std::fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
     let sources = root.join("softrnic/preload/tests");
+    let sockets = root.join("trespass/sockets/tests/sockets.sh");
     for (name, compiler, libraries) in OWN {
         let source = sources.join(name);
         let mut command = Command::new(compiler);
@@ -122,5 +127,6 @@ fn compile(root: &Path, built: &Built) -> Result<PathBuf> {
         let copy = std::fs::copy(sources.join(name), folder.join(name));
         copy.with_context(|| format!("cannot copy {name} from {}", sources.display()))?;
     }
+    std::fs::copy(&sockets, folder.join("sockets.sh")).with_context(|| format!("cannot copy {}", sockets.display()))?;
     Ok(folder)
 }

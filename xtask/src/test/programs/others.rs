@@ -56,4 +56,8 @@ pub(crate) const ROWS: &[Row] = &[
     checked!("qemu", "sh {build}/qemu.sh {port}"),
     checked!("qemu_over_tcp", "env SOFTRNIC_DEVICES=softiw0 sh {build}/qemu.sh {port}"),
     checked!("tgt", "sh {build}/tgt.sh {port}"),
+    checked!("sockets_nginx", "sh {build}/sockets.sh {sockets} {port} nginx"),
+    checked!("sockets_python", "sh {build}/sockets.sh {sockets} {port} python3"),
+    checked!("sockets_redis", "sh {build}/sockets.sh {sockets} {port} redis-server"),
+    checked!("sockets_iperf3", "sh {build}/sockets.sh {sockets} {port} iperf3"),
 ];

@@ -81,18 +81,19 @@ pub(crate) fn play(row: &Row, place: &Place) -> Result<()> {
     }
 }
 
-/// The command of a row. The first word runs through softrnic-run, unless the row has `{run}` or `{stride}`.
+/// The command of a row. The first word runs through softrnic-run, unless the row has `{run}`, `{sockets}` or `{stride}`.
 fn command(way: Way, line: &str, place: &Place, port: &Port) -> Command {
     let run = place.built.run.display().to_string();
     let own = place.own.display().to_string();
     let stride = place.stride.display().to_string();
+    let sockets = place.sockets.display().to_string();
     let filled = |word: &str| {
         let word = word.replace("{port}", &port.number().to_string()).replace("{group}", &port.group(7).to_string());
         let word = word.replace("{build}", &own);
-        word.replace("{run}", &run).replace("{stride}", &stride)
+        word.replace("{run}", &run).replace("{sockets}", &sockets).replace("{stride}", &stride)
     };
     let mut words: Vec<String> = line.split_whitespace().map(filled).collect();
-    if !line.contains("{run}") && !line.contains("{stride}") {
+    if !["{run}", "{sockets}", "{stride}"].iter().any(|place| line.contains(place)) {
         let option = (way != Way::Preload).then(|| "--libraries".to_owned());
         words.splice(0..0, std::iter::once(run.clone()).chain(option));
     }
