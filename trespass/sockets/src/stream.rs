@@ -287,11 +287,15 @@ impl Stream {
             if count == most {
                 return Ok(count);
             }
+            if is_ready {
+                // A short result means that there is no room: event loops rely on it.
+                continue;
+            }
             if !waits {
                 self.settle(fd, Wait::Write, seen, is_ready);
                 return if count == 0 { Err(ErrorKind::WouldBlock.into()) } else { Ok(count) };
             }
-            if is_ready || goes_on(&mut spin) {
+            if goes_on(&mut spin) {
                 continue;
             }
             self.mirror.begin_sleep(Wait::Write);

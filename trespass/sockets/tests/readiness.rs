@@ -186,18 +186,10 @@ fn follow_edges(random: &mut Random, counts: bool) {
         writer.shutdown(Shutdown::Write).unwrap();
         writer
     });
-    // SAFETY: the event and the list have one element each, and only the owner closes the descriptor.
-    let epoll = unsafe { OwnedFd::from_raw_fd(libc::epoll_create1(libc::EPOLL_CLOEXEC)) };
-    let interest = (libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLET) as u32;
-    let mut event = libc::epoll_event { events: interest, u64: 0 };
-    let (poll, fd) = (epoll.as_raw_fd(), reader.socket.as_raw_fd());
-    // SAFETY: as above.
-    assert_eq!(unsafe { libc::epoll_ctl(poll, libc::EPOLL_CTL_ADD, fd, &raw mut event) }, 0);
+    let epoll = Edges::of(&reader.socket, libc::EPOLLIN | libc::EPOLLRDHUP);
     let peer = (BYTES, true);
     while reader.received < BYTES {
-        // SAFETY: as above.
-        let found = unsafe { libc::epoll_wait(poll, &raw mut event, 1, LONG) };
-        assert_eq!(found, 1, "{} of {BYTES} bytes", reader.received);
+        epoll.wait();
         let mut left = u64::MAX;
         while left > 0 {
             let before = reader.received;
@@ -220,6 +212,53 @@ fn follow_edges(random: &mut Random, counts: bool) {
     drop(thread.join().unwrap());
 }
 
+/// A writer that waits for edges sends all bytes. It takes a short write as the last one, as nginx does.
+fn write_at_edges(random: &mut Random) {
+    let [writer, mut reader] = pair();
+    writer.set_nonblocking(true).unwrap();
+    let mut writer = End { socket: writer, sent: 0, received: 0, has_shut: false };
+    let thread = thread::spawn(move || {
+        let mut bytes = vec![0; BYTES as usize];
+        reader.read_exact(&mut bytes).unwrap();
+        check(&bytes, 0);
+        reader
+    });
+    let epoll = Edges::of(&writer.socket, libc::EPOLLOUT);
+    while writer.sent < BYTES {
+        epoll.wait();
+        loop {
+            let (before, length) = (writer.sent, random.length(23).min(BYTES - writer.sent));
+            writer.write(length);
+            if writer.sent < before + length || writer.sent == BYTES {
+                break;
+            }
+        }
+    }
+    drop(thread.join().unwrap());
+}
+
+/// An epoll that reports edges of one socket.
+struct Edges(OwnedFd);
+
+impl Edges {
+    fn of(socket: &TcpStream, events: i32) -> Self {
+        let mut event = libc::epoll_event { events: (events | libc::EPOLLET) as u32, u64: 0 };
+        // SAFETY: only the owner closes the descriptor, and the event is a variable.
+        unsafe {
+            let epoll = OwnedFd::from_raw_fd(libc::epoll_create1(libc::EPOLL_CLOEXEC));
+            let added = libc::epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, socket.as_raw_fd(), &raw mut event);
+            assert_eq!(added, 0);
+            Self(epoll)
+        }
+    }
+
+    fn wait(&self) {
+        let mut event = libc::epoll_event { events: 0, u64: 0 };
+        // SAFETY: there is space for one event.
+        assert_eq!(unsafe { libc::epoll_wait(self.0.as_raw_fd(), &raw mut event, 1, LONG) }, 1, "an edge is lost");
+    }
+}
+
 /// The program, if this process is it.
 #[test]
 #[ignore = "the other test runs it in processes of its own"]
@@ -229,6 +268,7 @@ fn program() {
     call_at_random(&mut random);
     follow_edges(&mut random, false);
     follow_edges(&mut random, true);
+    write_at_edges(&mut random);
 }
 
 #[test]

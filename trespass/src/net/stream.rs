@@ -237,11 +237,13 @@ impl Stream {
         let (handle, id) = (self.inner.connection.handle(), self.inner.connection.id());
         // Cloned before the worker is locked, and dropped after the lock is released.
         let (mut waker, mut is_ready) = (Some(waker.clone()), false);
-        let result = handle.try_or_wake(what == Wait::Read, attempt, |worker, _| {
-            is_ready = match what {
-                Wait::Read => worker.can_receive(id),
-                Wait::Write => worker.can_send(id),
-            };
+        let result = handle.try_or_wake(what == Wait::Read, attempt, |worker, result| {
+            // A write may also lack memory.
+            is_ready = !crate::worker::would_block(result)
+                && match what {
+                    Wait::Read => worker.can_receive(id),
+                    Wait::Write => worker.can_send(id),
+                };
             if !is_ready {
                 worker.register_task(id, what, &mut waker);
             }
