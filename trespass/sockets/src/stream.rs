@@ -118,13 +118,6 @@ impl Stream {
         }
     }
 
-    /// Shows what a call has found.
-    fn settle(&self, fd: RawFd, what: Wait, seen: u64, is_ready: bool) {
-        if !self.mirror.settle(fd, what, seen, is_ready) {
-            self.refresh(fd, what);
-        }
-    }
-
     /// Reads what the stream has, without waiting. Also returns whether something is left.
     fn read_stream(&self, bytes: &mut [u8]) -> (io::Result<usize>, bool) {
         let waker = &self.wakers[Wait::Read as usize];
@@ -228,7 +221,9 @@ impl Stream {
             let (result, is_ready) = self.read_now(rest, manner.peeks);
             let would_block = matches!(&result, Err(error) if error.kind() == ErrorKind::WouldBlock);
             if !would_block || !waits {
-                self.settle(fd, Wait::Read, seen, is_ready);
+                if !self.mirror.settle(fd, Wait::Read, seen, is_ready) {
+                    self.refresh(fd, Wait::Read);
+                }
             }
             match result {
                 Ok(read) => {
@@ -292,7 +287,10 @@ impl Stream {
                 continue;
             }
             if !waits {
-                self.settle(fd, Wait::Write, seen, is_ready);
+                // If there is room again, nothing has cleared the descriptor, so no edge would follow.
+                if !self.mirror.settle(fd, Wait::Write, seen, false) {
+                    continue;
+                }
                 return if count == 0 { Err(ErrorKind::WouldBlock.into()) } else { Ok(count) };
             }
             if goes_on(&mut spin) {
