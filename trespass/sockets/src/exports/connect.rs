@@ -54,7 +54,7 @@ unsafe extern "C" fn accept4(fd: c_int, from: *mut sockaddr, length: *mut sockle
             None => {}
         }
         let mut fds = [fd, readiness].map(|fd| pollfd { fd, events: libc::POLLIN, revents: 0 });
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the list has two elements.
         match unsafe { system::poll(fds.as_mut_ptr(), 2, time_limit(fd)) } {
             0 => return fail(libc::EAGAIN),
             -1 => return -1,
@@ -93,7 +93,7 @@ fn time_limit(fd: c_int) -> c_int {
     let mut value = timeval { tv_sec: 0, tv_usec: 0 };
     let mut length = size_of::<timeval>() as socklen_t;
     let place = (&raw mut value).cast();
-    // SAFETY: guaranteed by the caller.
+    // SAFETY: the value has space for the length.
     let result = unsafe { system::getsockopt(fd, libc::SOL_SOCKET, libc::SO_RCVTIMEO, place, &raw mut length) };
     let time = value.tv_sec.saturating_mul(1000).saturating_add(value.tv_usec / 1000);
     if result != 0 || time == 0 { -1 } else { time.try_into().unwrap_or(c_int::MAX) }

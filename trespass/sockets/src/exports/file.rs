@@ -47,7 +47,7 @@ fn share(fd: c_int, new: c_int) -> c_int {
         return new;
     }
     if !table::fits(new) {
-        // SAFETY: guaranteed by the caller.
+        // SAFETY: the program does not get this number.
         unsafe { system::close(new) };
         return fail(libc::EMFILE);
     }
@@ -65,17 +65,28 @@ unsafe extern "C" fn dup(fd: c_int) -> c_int {
     share(fd, unsafe { system::dup(fd) })
 }
 
+/// Lets a number that may be in use stand for what another stands for.
+fn replace_number(fd: c_int, number: c_int, duplicate: impl FnOnce() -> c_int) -> c_int {
+    let before = table::remove(number);
+    let new = duplicate();
+    if new < 0 {
+        let error = system::errno();
+        if let Some(before) = before {
+            drop(table::insert(number, before));
+        }
+        return fail(error);
+    }
+    share(fd, new)
+}
+
 #[unsafe(no_mangle)]
 unsafe extern "C" fn dup2(fd: c_int, number: c_int) -> c_int {
     if fd == number {
         // SAFETY: guaranteed by the caller.
         return unsafe { system::dup2(fd, number) };
     }
-    let before = table::remove(number);
     // SAFETY: guaranteed by the caller.
-    let result = share(fd, unsafe { system::dup2(fd, number) });
-    drop(before);
-    result
+    replace_number(fd, number, || unsafe { system::dup2(fd, number) })
 }
 
 #[unsafe(no_mangle)]
@@ -84,11 +95,8 @@ unsafe extern "C" fn dup3(fd: c_int, number: c_int, flags: c_int) -> c_int {
         // SAFETY: guaranteed by the caller.
         return unsafe { system::dup3(fd, number, flags) };
     }
-    let before = table::remove(number);
     // SAFETY: guaranteed by the caller.
-    let result = share(fd, unsafe { system::dup3(fd, number, flags) });
-    drop(before);
-    result
+    replace_number(fd, number, || unsafe { system::dup3(fd, number, flags) })
 }
 
 /// The C library's function takes any number of arguments; this one gets the registers of the first three.
