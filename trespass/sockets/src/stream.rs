@@ -220,7 +220,8 @@ impl Stream {
             let seen = self.mirror.reports(Wait::Read);
             let (result, is_ready) = self.read_now(rest, manner.peeks);
             let would_block = matches!(&result, Err(error) if error.kind() == ErrorKind::WouldBlock);
-            if !(would_block && waits) && !self.mirror.settle(fd, Wait::Read, seen, is_ready) {
+            let sleeps = would_block && waits;
+            if !sleeps && !self.mirror.settle(fd, Wait::Read, seen, is_ready) {
                 self.refresh(fd, Wait::Read);
             }
             match result {
