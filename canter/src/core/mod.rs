@@ -176,7 +176,7 @@ impl Inner {
             broken: OnceCell::new(),
         };
         inner.sleeper.watch(inner.rouser.descriptor())?;
-        inner.replenish(1)?;
+        inner.replenish()?;
         // A queue pair that the device refuses would be known only when the first peer connects.
         let inline = inner.most_inline(builder.inline)?;
         Ok(Self { inline, ..inner })

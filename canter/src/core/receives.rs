@@ -43,6 +43,12 @@ impl Receives {
         buf
     }
 
+    /// Whether `count` buffers could be posted.
+    #[inline]
+    pub(super) fn has_free(&self, count: usize) -> bool {
+        self.pool.free() >= count
+    }
+
     /// Whether the device has fewer than half of the receives, and more could be posted.
     #[inline]
     pub(super) fn is_low(&self) -> bool {
@@ -52,12 +58,9 @@ impl Receives {
 }
 
 impl Inner {
-    /// Posts the buffers that the program has dropped, if there are at least `least` of them.
-    pub(super) fn replenish(&self, least: usize) -> Result<(), Error> {
+    /// Posts the buffers that the program has dropped.
+    pub(super) fn replenish(&self) -> Result<(), Error> {
         let receives = &self.receives;
-        if receives.pool.free() < least {
-            return Ok(());
-        }
         let mut queue = receives.queue.borrow_mut();
         let mut posted = receives.posted.borrow_mut();
         let mut slots = receives.slots.borrow_mut();

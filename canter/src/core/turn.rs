@@ -47,16 +47,16 @@ impl Inner {
         }
         let taken = polled?;
         if self.receives.is_low() {
-            self.top_up(1)?;
-        } else if taken > 0 {
-            self.top_up(WORTH_A_POST)?;
+            self.top_up()?;
+        } else if taken > 0 && self.receives.has_free(WORTH_A_POST) {
+            self.top_up()?;
         }
         Ok(taken)
     }
 
-    /// Posts the buffers that the program has dropped, if there are at least `least` of them.
-    fn top_up(&self, least: usize) -> Result<(), Error> {
-        let posted = self.replenish(least);
+    /// Posts the buffers that the program has dropped.
+    fn top_up(&self) -> Result<(), Error> {
+        let posted = self.replenish();
         if let Err(error) = &posted {
             self.conclude(Consequences::default(), Some(error));
         }

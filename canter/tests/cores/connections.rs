@@ -110,6 +110,16 @@ fn batches_complete_as_a_whole() {
                 assert_eq!(bytes, [index ^ round; 128]);
             }
         }
+        batch.write(pool.get().await, remote.slice(0, 128)?);
+        for byte in [1, 2] {
+            exposed.write_at(0, &[byte; 128])?;
+            // A batch that was not drained is posted again.
+            client.submit(&mut batch).await?;
+            let mut bytes = [0; 128];
+            exposed.read_at(0, &mut bytes)?;
+            assert_ne!(bytes, [byte; 128]);
+        }
+        assert_eq!(batch.drain().len(), 1);
         exposed.write_at(0, &[7; 128])?;
         batch.read(pool.get().await, remote.slice(0, 128)?);
         batch.send(pool.get().await);

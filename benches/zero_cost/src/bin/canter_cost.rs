@@ -38,6 +38,8 @@ struct Arguments {
 enum Task {
     /// 32 writes, posted at once
     Batch,
+    /// 32 writes, posted at once, of the same batch each time
+    SameBatch,
     /// 32 writes, posted at once, with sideway alone; only the last is signaled
     SidewayBatch,
     /// One write
@@ -55,7 +57,7 @@ impl Task {
     /// Requests of a round.
     fn requests(self) -> u64 {
         match self {
-            Self::Batch | Self::SidewayBatch => BATCH.into(),
+            Self::Batch | Self::SameBatch | Self::SidewayBatch => BATCH.into(),
             _ => 1,
         }
     }
@@ -64,6 +66,7 @@ impl Task {
     fn limit(self) -> f64 {
         match self {
             Self::Batch => 140.0,
+            Self::SameBatch => 80.0,
             Self::SidewayBatch => 30.0,
             Self::Write => 1000.0,
             Self::SidewayWrite => 95.0,
@@ -108,7 +111,7 @@ fn carry_out(arguments: &Arguments) -> Result<bool> {
 /// Checks that no task of a core allocates.
 fn check_allocations() -> Result<()> {
     let mut ends = Ends::new()?;
-    for task in [Task::Batch, Task::Write, Task::Message] {
+    for task in [Task::Batch, Task::SameBatch, Task::Write, Task::Message] {
         ends.run(task, 300)?;
         let mut run = || allocations::none_in(|| ends.run(task, 3000));
         // A thread of softrnic that starts meanwhile allocates, once.
@@ -161,8 +164,16 @@ impl Ends {
     fn run(&mut self, task: Task, rounds: u64) -> Result<()> {
         let Self { core, client, server, bufs, batch, memory } = self;
         let remote = memory.remote();
+        bufs.extend(batch.drain());
         core.run(async {
             for _ in 0..rounds {
+                if task == Task::SameBatch {
+                    while let Some(buf) = bufs.pop() {
+                        batch.write(buf, remote);
+                    }
+                    client.submit(batch).await?;
+                    continue;
+                }
                 if task == Task::Batch {
                     submit(client, bufs, batch, remote).await?;
                     continue;
