@@ -3,6 +3,7 @@
 //! ```console
 //! $ cargo run --release --example pingpong                  # in one terminal: the server; with a number: its cores
 //! $ cargo run --release --example pingpong -- 127.0.0.1     # in another; with a number after the address: its cores
+//! $ cargo run --release --example pingpong -- 127.0.0.1 1 tokio    # the client in a runtime of tokio
 //! ```
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program for the command line")]
 
@@ -77,23 +78,34 @@ fn serve(cores: u32) -> Result<(), Error> {
     })
 }
 
-/// A core of the client. Returns the time of all rounds.
-fn ask(server: SocketAddr) -> Result<Duration, Error> {
-    let core = core()?;
-    core.run(async {
-        let (connection, pool) = (core.connect(server, b"").await?, core.pool(SIZE, 1)?);
-        let mut buf = pool.get().await;
-        let mut start = Instant::now();
-        for round in 0..ROUNDS + ROUNDS / 10 {
-            if round == ROUNDS / 10 {
-                start = Instant::now();
-            }
-            let (sent, answer) = tokio::join!(connection.send(buf), connection.recv());
-            buf = sent?;
-            answer?.ok_or(Error::Closed)?;
+/// Returns the time of all rounds.
+async fn talk(core: &Core, server: SocketAddr) -> Result<Duration, Error> {
+    let (connection, pool) = (core.connect(server, b"").await?, core.pool(SIZE, 1)?);
+    let mut buf = pool.get().await;
+    let mut start = Instant::now();
+    for round in 0..ROUNDS + ROUNDS / 10 {
+        if round == ROUNDS / 10 {
+            start = Instant::now();
         }
-        Ok(start.elapsed())
-    })
+        let (sent, answer) = tokio::join!(connection.send(buf), connection.recv());
+        buf = sent?;
+        answer?.ok_or(Error::Closed)?;
+    }
+    Ok(start.elapsed())
+}
+
+/// A core of the client.
+fn ask(server: SocketAddr, in_tokio: bool) -> Result<Duration, Error> {
+    let core = core()?;
+    if !in_tokio {
+        return core.run(talk(&core, server));
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| Error::System(error.to_string().into()))?;
+    let tasks = tokio::task::LocalSet::new();
+    let driver = core.clone();
+    tasks.spawn_local(async move { driver.drive().await });
+    tasks.block_on(&runtime, talk(&core, server))
 }
 
 fn run(arguments: &[String]) -> Result<(), String> {
@@ -104,8 +116,13 @@ fn run(arguments: &[String]) -> Result<(), String> {
     let Some(Ok(address)) = arguments.first().map(|text| text.parse::<IpAddr>()) else {
         return serve(number(arguments.first())?).map_err(|error| error.to_string());
     };
+    let in_tokio = match arguments.get(2).map(String::as_str) {
+        None => false,
+        Some("tokio") => true,
+        Some(other) => return Err(format!("{other}: the third argument is `tokio` or missing")),
+    };
     let cores = number(arguments.get(1))?;
-    let threads: Vec<_> = (0..cores).map(|_| thread::spawn(move || ask((address, PORT).into()))).collect();
+    let threads: Vec<_> = (0..cores).map(|_| thread::spawn(move || ask((address, PORT).into(), in_tokio))).collect();
     for (number, thread) in threads.into_iter().enumerate() {
         let time = thread.join().map_err(|_| "a core panicked".to_owned())?.map_err(|error| error.to_string())?;
         println!("core {number}: {:.3} us one way", time.as_secs_f64() * 1e6 / f64::from(ROUNDS) / 2.0);

@@ -87,6 +87,12 @@ impl Pace {
     pub(crate) fn new(spin: Duration) -> Self {
         Self { spin, turns: 0, idle: 0, since: None }
     }
+
+    /// Whether the last turn had work.
+    #[cfg(feature = "tokio")]
+    fn has_work(&self) -> bool {
+        self.idle == 0
+    }
 }
 
 impl Inner {

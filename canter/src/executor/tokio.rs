@@ -14,6 +14,8 @@ use crate::error::{shape, system};
 
 /// Which changes of the descriptors end a sleep.
 const INTEREST: Interest = Interest::READABLE.add(Interest::ERROR);
+/// How often the core polls without success before other tasks run. A turn of the runtime takes as long as several polls.
+const TURNS: u32 = 16;
 
 impl Core {
     /// Polls the core as a task of a `LocalSet` of tokio, in place of [`run`](Self::run): spawn it once, and use the
@@ -31,8 +33,15 @@ impl Core {
         loop {
             // Nothing else waits by the waker of `run`.
             inner.tasks.take_main();
-            let ran = inner.tasks.run();
-            if !inner.progress(ran, &mut pace) {
+            let mut is_idle = false;
+            for _ in 0..TURNS {
+                let ran = inner.tasks.run();
+                is_idle = inner.progress(ran, &mut pace);
+                if is_idle || pace.has_work() {
+                    break;
+                }
+            }
+            if !is_idle {
                 ::tokio::task::yield_now().await;
                 continue;
             }
