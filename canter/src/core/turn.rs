@@ -46,9 +46,7 @@ impl Inner {
             }
         }
         let taken = polled?;
-        if self.receives.is_low() {
-            self.top_up()?;
-        } else if taken > 0 && self.receives.has_free(WORTH_A_POST) {
+        if self.receives.is_low() || taken > 0 && self.receives.has_free(WORTH_A_POST) {
             self.top_up()?;
         }
         Ok(taken)
