@@ -28,7 +28,7 @@ pub enum Error {
         /// The vendor's error code.
         vendor_err: u32,
     },
-    /// The peer, or this side, ended the connection.
+    /// The peer, or this side, ended the connection. A peer that was killed ends it too.
     #[error("the connection was closed")]
     Closed,
     /// The connection could not be made.
@@ -41,6 +41,12 @@ pub enum Error {
     #[error("the peer sent more than {limit} messages that the program has not received; see Builder::unread")]
     Unread {
         /// The maximum number of messages.
+        limit: usize,
+    },
+    /// The peer sent a message that exceeds the receives.
+    #[error("the peer sent a message of more than {limit} bytes; see Builder::receive_size")]
+    MessageTooLong {
+        /// The maximum length, in bytes.
         limit: usize,
     },
     /// The core has as many connections as it can serve.
@@ -129,7 +135,7 @@ impl From<Error> for std::io::Error {
             Error::Closed => ErrorKind::ConnectionAborted,
             Error::TimedOut => ErrorKind::TimedOut,
             Error::Connect(_) => ErrorKind::ConnectionRefused,
-            Error::Request { .. } | Error::Unread { .. } => ErrorKind::ConnectionReset,
+            Error::Request { .. } | Error::Unread { .. } | Error::MessageTooLong { .. } => ErrorKind::ConnectionReset,
             Error::NoDevice(_) => ErrorKind::NotFound,
             Error::Verb(verb) => std::io::Error::from_raw_os_error(verb.errno().raw()).kind(),
             Error::Removed => ErrorKind::NetworkDown,

@@ -245,6 +245,8 @@ fn run(step: Step, write: bool, packages: &[Package]) -> Result<Finished> {
             cargo(&[&test[..], &["--lib", "random_mixes"]].concat(), &[("TRESPASS_MIXES", "300")])?;
             cargo(&[&test[..], &["--test", "transports", "random_calls"]].concat(), &[("TRESPASS_MIXES", "300")])?;
             cargo(&[&test[..], &["--test", "transports", "leave_nothing"]].concat(), &[("TRESPASS_WORKERS", "1000")])?;
+            let test = ["test", "--release", "--package", "canter", "--test", "cores", "cancel::"];
+            cargo(&test, &[("CANTER_SEEDS", "10000")])?;
             let test = ["test", "--release", "--package", "rdma-pipe", "--test", "programs", "killed_at_random"];
             cargo(&test, &[("RDPIPE_KILLS", "100")])?;
             let test = ["test", "--release", "--package", "rdma-pipe", "--test", "programs", "machine::"];

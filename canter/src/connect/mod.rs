@@ -46,6 +46,9 @@ impl Core {
     /// Accepts a request of a [`Listener`], also of one of another core. `private_data`, at most 196 bytes (InfiniBand
     /// and RoCE), is for the peer.
     ///
+    /// An error concerns this peer only: a server logs it and goes on. To answer several peers at a time, accept each in
+    /// a task.
+    ///
     /// # Errors
     ///
     /// As for [`connect`](Self::connect).
@@ -66,7 +69,12 @@ async fn connect(core: &Core, peer: SocketAddr, private_data: &[u8]) -> Result<C
     inbox.expect(EventType::RouteResolved, Some(peer)).await?;
     check_device(core, &id, peer)?;
     let connection = begin(core, &inbox)?;
-    id.connect(&parameter(private_data)).map_err(|error| NotConnected::error(Some(peer), error.to_string()))?;
+    id.connect(&parameter(private_data)).map_err(|error| {
+        let length = private_data.len();
+        let hint =
+            if length > 56 { format!("; 56 bytes of private data are safe, not {length}") } else { String::new() };
+        NotConnected::error(Some(peer), format!("{error}{hint}"))
+    })?;
     let event = within(core, Some(peer), inbox.expect(EventType::Established, Some(peer))).await?;
     let reply = match event.kind() {
         EventKind::Established(info) => info.private_data().to_vec(),
@@ -85,7 +93,10 @@ async fn accept(core: &Core, request: Request, private_data: &[u8]) -> Result<Co
     // The request may be that of a listener of another core.
     id.migrate(&manager.channel)?;
     let inbox = manager.watch(id, EVENTS);
-    let connection = begin(core, &inbox)?;
+    let connection = begin(core, &inbox).map_err(|error| match error {
+        Error::Verb(verb) => NotConnected::error(peer, format!("the peer may have given up: {verb}")),
+        other => other,
+    })?;
     inbox.id.accept(&parameter(private_data)).map_err(|error| NotConnected::error(peer, error.to_string()))?;
     within(core, peer, inbox.confirmed(peer)).await?;
     Ok(connection.established(asked))

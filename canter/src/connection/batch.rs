@@ -5,8 +5,8 @@ use crate::memory::{Buf, Remote};
 use crate::request::{Operation, Request};
 
 /// Requests that [`submit`](super::Connection::submit) posts at once, in this order, with one doorbell and one completion. The
-/// same batch can be filled and submitted many times, and then allocates no memory. One that was not drained is submitted
-/// again as it is.
+/// same batch can be filled and submitted many times, and then allocates no memory. It keeps its requests and their buffers
+/// until it is drained, and can be submitted again as it is.
 ///
 /// ```
 /// # async fn example(connection: &canter::Connection, pool: &canter::Pool, remote: canter::Remote) -> Result<(), canter::Error> {

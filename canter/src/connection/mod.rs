@@ -174,7 +174,8 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// As for the requests, and [`Error::BatchTooLong`] if they exceed the send queue.
+    /// As for the requests, and [`Error::BatchTooLong`] if they exceed the send queue. A batch that was not posted, because
+    /// it is too long or exceeds the peer's memory, keeps its requests until [`Batch::drain`]; another one is then empty.
     pub async fn submit(&self, batch: &mut Batch) -> Result<(), Error> {
         let requests = batch.take(self.shared.link.depth)?;
         if !requests.is_empty() {
@@ -183,7 +184,9 @@ impl Connection {
         Ok(())
     }
 
-    /// Receives the next message, or `None` after the peer has closed the connection and all messages were received.
+    /// Receives the next message, or `None` after the connection has ended and all messages were received. A peer also ends
+    /// it by being killed or by a failed request of its own, so `None` is no proof that the peer had finished: a protocol
+    /// that must know ends with a message.
     /// Dropping the future loses no message.
     ///
     /// A peer that is killed also ends the connection, but one whose host fails or whose network is cut does not: a side
@@ -191,12 +194,13 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// What ended the connection, unless the peer or this side closed it.
+    /// What ended the connection at this side, unless it was closed.
     pub async fn recv(&self) -> Result<Option<Message>, Error> {
         Recv::new(self).await
     }
 
-    /// Ends the connection. The peer's [`recv`](Self::recv) returns `None` after the messages that it has. A message
+    /// Ends the connection, which counts for [`Builder::connections`](crate::Builder::connections) until its last clone is
+    /// dropped. The peer's [`recv`](Self::recv) returns `None` after the messages that it has. A message
     /// whose [`send`](Self::send) has completed is not lost, except over iWARP.
     pub fn close(&self) {
         self.inner().end_now(&self.shared.link, Error::Closed);

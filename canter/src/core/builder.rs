@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use sideway::error::Errno;
 use sideway::ibverbs::device::DeviceInfo;
 use sideway::ibverbs::device_context::DeviceContext;
 use sideway::rdmacm;
@@ -72,8 +73,13 @@ impl Builder {
         self
     }
 
-    /// Sets how many messages of one connection may wait for the program, so that one peer does not take the receives of
-    /// the others. A connection with more ends, unless its messages arrived since the tasks last ran. Defaults to a quarter of the receives: four such peers stall the rest.
+    /// Sets how many messages of one connection may wait for [`recv`](crate::Connection::recv), so that one peer does not
+    /// take the receives of the others. Defaults to a quarter of the receives: four such peers stall the rest.
+    ///
+    /// If more wait after the tasks had a chance to receive them, the connection ends: here with [`Error::Unread`] after
+    /// these messages, at the peer with [`Error::Closed`], although the peer's sends have completed. So choose at least
+    /// the number of messages that your protocol lets a peer send before it waits for an answer. With a number that is not
+    /// below that of the receives, connections do not end, and senders wait (RoCE, InfiniBand).
     pub fn unread(mut self, messages: usize) -> Self {
         self.unread = Some(messages);
         self
@@ -107,7 +113,9 @@ impl Builder {
     /// - [`Error::Shape`]: a number is zero, or exceeds a limit of the device.
     /// - [`Error::Verb`]: there is too little memory, or too little that may be locked.
     pub fn build(self) -> Result<Core, Error> {
-        for (name, value) in [("connections", self.connections), ("depth", self.depth), ("receives", self.receives)] {
+        let unread = self.unread.map_or(1, |unread| unread.min(1) as u32);
+        let numbers = [("connections", self.connections), ("depth", self.depth), ("receives", self.receives)];
+        for (name, value) in numbers.into_iter().chain([("unread messages", unread)]) {
             if value == 0 {
                 return Err(shape(format!("a core with 0 {name}")));
             }
@@ -126,10 +134,16 @@ fn open(name: &str) -> Result<Arc<DeviceContext>, Error> {
     if let Err(error) = softrnic::register() {
         rdma_mummy_sys::log!(warn, "cannot register softrnic: {error}");
     }
-    let devices = rdmacm::devices()?;
+    let devices = match rdmacm::devices() {
+        // The error for a missing device or kernel module.
+        Err(error) if error.errno() == Errno::ENODEV => Vec::new(),
+        devices => devices?,
+    };
     let found = devices.iter().find(|device| device.name() == name);
     found.cloned().ok_or_else(|| {
         let present: Vec<String> = devices.iter().map(|device| device.name()).collect();
-        Error::NoDevice(format!("no RDMA device is named {name}; there are: {}", present.join(", ")).into())
+        let present = if present.is_empty() { "none".to_owned() } else { present.join(", ") };
+        let hint = if cfg!(feature = "softrnic") { "" } else { " (the feature softrnic adds soft0)" };
+        Error::NoDevice(format!("no RDMA device is named {name}; there are: {present}{hint}").into())
     })
 }

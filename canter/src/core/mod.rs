@@ -77,7 +77,7 @@ static NEXT: AtomicU64 = AtomicU64::new(0);
 
 impl Core {
     /// Builds a core on the device of this name. `ibv_devices` lists the names; with the feature `softrnic`, `soft0` and
-    /// `softiw0` are always there.
+    /// `softiw0` are always there. Addresses of this host lead to `soft0`, unless `SOFTRNIC_DEVICES=softiw0` is set.
     pub fn builder(device: &str) -> Builder {
         Builder::new(Device::Name(device.to_owned()))
     }

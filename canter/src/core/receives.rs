@@ -35,6 +35,11 @@ impl Receives {
         self.queue.borrow()
     }
 
+    /// The maximum length of a message.
+    pub(super) fn size(&self) -> usize {
+        self.pool.size()
+    }
+
     /// Takes the buffer of a completed receive.
     #[inline]
     pub(super) fn take(&self, slot: u32) -> Option<Buf> {

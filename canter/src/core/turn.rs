@@ -90,8 +90,7 @@ impl Inner {
         let mut table = self.table.borrow_mut();
         let polled = self.cq.borrow_mut().poll_each(MOST, |completion| {
             let status = completion.status();
-            let failure = (status != WorkCompletionStatus::Success)
-                .then(|| Error::Request { status, vendor_err: completion.vendor_err() });
+            let failure = (status != WorkCompletionStatus::Success).then(|| self.failure(&completion));
             match Number::of(completion.wr_id()) {
                 Number::Last(key) => table.complete(key, failure, then),
                 Number::Receive(slot) => self.receive(slot, &completion, failure, then),
@@ -107,6 +106,20 @@ impl Inner {
             PollCompletionQueueError::Verb(error) => error.into(),
             other => crate::error::system("ibv_poll_cq", other),
         })
+    }
+
+    /// What a failed completion means.
+    #[cold]
+    fn failure(&self, wc: &impl WorkCompletion) -> Error {
+        let is_receive = matches!(Number::of(wc.wr_id()), Number::Receive(_));
+        match wc.status() {
+            // The queue pair had failed or been stopped before, and the cause is known or was the end of the peer.
+            WorkCompletionStatus::WorkRequestFlushedError => Error::Closed,
+            WorkCompletionStatus::LocalLengthError if is_receive => {
+                Error::MessageTooLong { limit: self.receives.size() }
+            }
+            status => Error::Request { status, vendor_err: wc.vendor_err() },
+        }
     }
 
     #[inline]

@@ -52,7 +52,8 @@ impl Core {
         join::spawn(&self.inner.tasks, future)
     }
 
-    /// Waits for a time.
+    /// Waits for a time, at least until the other woken tasks had their turn. Timers fire while [`run`](Self::run) runs,
+    /// or `drive`.
     pub fn sleep(&self, time: Duration) -> Sleep {
         Sleep::new(self, time)
     }

@@ -27,7 +27,7 @@ impl Core {
     /// [`Error::Shape`]: the runtime cannot watch descriptors, or the core is run or driven already.
     pub async fn drive(&self) -> Result<(), Error> {
         let inner = &self.inner;
-        let Some(_running) = inner.tasks.begin() else { return Err(shape("the core is driven already")) };
+        let Some(_running) = inner.tasks.begin() else { return Err(shape("the core is run or driven already")) };
         let fd = register(inner.sleeper.descriptor()?)?;
         let mut pace = Pace::new(inner.spin);
         loop {

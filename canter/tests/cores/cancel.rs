@@ -21,6 +21,11 @@ impl Random {
     }
 }
 
+/// The number of runs. Long runs set the variable.
+fn seeds() -> u64 {
+    std::env::var("CANTER_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(100)
+}
+
 /// The output of a future, or `None` if it was not ready after this number of polls and was dropped.
 async fn polled<T>(times: u64, future: impl Future<Output = T>) -> Option<T> {
     let (mut future, mut left) = (pin!(future), times);
@@ -91,7 +96,7 @@ async fn receive(connection: Connection, seed: u64) -> Result<Vec<u64>, Error> {
 /// No message is lost that a send completed, none arrives twice or out of order, and all buffers return.
 #[test]
 fn dropped_futures_lose_no_message_and_no_buffer() {
-    for seed in 1..=100 {
+    for seed in 1..=seeds() {
         let core = builder().depth(4).receives(64).unread(64).build().expect("the device has room");
         let test = async {
             let (client, server) = pair(&core).await?;
@@ -125,7 +130,7 @@ fn dropped_futures_lose_no_message_and_no_buffer() {
 /// A connection that is dropped amid its requests leaves the others and the pool whole.
 #[test]
 fn dropped_connections_return_their_buffers() {
-    for seed in 1..=100 {
+    for seed in 1..=seeds() {
         let core = builder().depth(8).receives(16).connections(4).build().expect("the device has room");
         let test = async {
             let mut random = Random(seed);

@@ -160,6 +160,23 @@ fn a_failed_request_ends_the_connection_and_returns_the_buffers() {
     });
 }
 
+/// The error names the limit, and requests that the end cut off are closed rather than failed.
+#[test]
+fn a_message_that_exceeds_the_receives_ends_its_connection() {
+    run(builder().receive_size(16), |core| async move {
+        let (client, server) = pair(&core).await?;
+        let (pool, mut batch) = (core.pool(17, 3)?, Batch::new());
+        while let Some(buf) = pool.try_get() {
+            batch.send(buf);
+        }
+        assert!(client.submit(&mut batch).await.is_err());
+        let end = server.recv().await.expect_err("the message is too long");
+        assert!(matches!(end, Error::MessageTooLong { limit: 16 }), "{end}");
+        assert!(matches!(server.send(pool.get().await).await, Err(Error::MessageTooLong { .. })));
+        Ok(())
+    });
+}
+
 #[test]
 fn messages_of_a_closed_connection_are_received_before_the_end() {
     run(builder(), |core| async move {
@@ -269,7 +286,7 @@ fn shapes_and_names_that_cannot_be_are_refused() {
     assert!(error.contains("none0") && error.contains(&name), "{error}");
     let error = builder().depth(u32::MAX).build().expect_err("it exceeds the device").to_string();
     assert!(error.contains(&name), "{error}");
-    assert!(builder().connections(0).build().is_err());
+    assert!(builder().connections(0).build().is_err() && builder().unread(0).build().is_err());
     let core = builder().connections(2).build().expect("the device has room");
     assert!(core.pool(0, 1).is_err() && core.pool(1, 0).is_err() && core.pool(usize::MAX, 1).is_err());
     assert!(core.pool(1 << 31, u32::MAX).is_err() && core.expose(0, Rights::Read).is_err());

@@ -29,6 +29,15 @@ fn wakers_of_other_threads_and_timers_end_a_sleep() {
         for task in tasks {
             task.await.expect("the task ends");
         }
+        // Sleeping for no time lets the others run.
+        let busy = core.clone();
+        let turning = core.spawn(async move {
+            loop {
+                busy.sleep(Duration::ZERO).await;
+            }
+        });
+        core.sleep(Duration::from_millis(1)).await;
+        drop::<canter::JoinHandle<()>>(turning);
         let late = core.timeout(Duration::from_millis(1), std::future::pending::<()>()).await;
         assert!(matches!(late, Err(Error::TimedOut)));
         assert!(core.timeout(Duration::MAX, async {}).await.is_ok());
