@@ -43,7 +43,11 @@ const ADDRESS: Sanitizer = Sanitizer {
         ("softrnic", "softrnic", &[]),
         ("softrnic", "device", &[]),
         ("softrnic", "processes", &[]),
-        ("sideway-tests", "device", &["completions::", "errors::", "srq::", "windows::"]),
+        (
+            "sideway-tests",
+            "device",
+            &["canter_cancel::", "canter_connections::", "completions::", "errors::", "srq::", "windows::"],
+        ),
     ],
     // A generation after `fork` frees nothing, and this test creates several generations in one process.
     left_out: &["each_generation_has_its_own_instance"],
