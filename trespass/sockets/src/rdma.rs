@@ -39,6 +39,8 @@ pub(crate) fn handle() -> io::Result<Handle> {
     }
     let mut options = Options::default();
     options.transport = Transport::Rdma;
+    // As with TCP, a peer that answers gets all bytes of a closed stream, however late it reads.
+    options.linger = Duration::MAX;
     Ok(state.handle.insert(Handle::new(&options)?).clone())
 }
 

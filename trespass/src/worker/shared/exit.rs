@@ -16,6 +16,8 @@ use crate::worker::fork::PerProcess;
 static WORKERS: PerProcess<Mutex<Vec<Weak<Shared>>>> = PerProcess::new(Mutex::new(Vec::new()), Box::default);
 /// How long the process waits for a lock. The thread that ends the process may hold it.
 const LOCKED: Duration = Duration::from_millis(200);
+/// How long the process waits at most, also if the linger time is longer.
+const LONGEST: Duration = Duration::from_secs(60);
 /// The shortest and the longest pause between two looks at a worker.
 const PAUSES: [Duration; 2] = [Duration::from_micros(50), Duration::from_millis(2)];
 
@@ -69,7 +71,7 @@ impl Shared {
         }
     }
 
-    /// Waits until the peers have received everything, at most until the linger time after `begun`.
+    /// Waits until the peers have received everything, at most for the linger time, and a minute, after `begun`.
     fn finish(&self, begun: Instant) {
         if self.generation.is_over() {
             return;
@@ -80,7 +82,7 @@ impl Shared {
         self.kick.set();
         let [mut pause, longest] = PAUSES;
         while let Some(mut core) = self.lock_within(LOCKED) {
-            let (left, linger) = (core.worker.unfinished(), core.worker.options.linger);
+            let (left, linger) = (core.worker.unfinished(), core.worker.options.linger.min(LONGEST));
             core.worker.flush();
             drop(core);
             if left == 0 {

@@ -46,7 +46,7 @@ const SHORT: Duration = Duration::from_micros(200);
 ///
 /// The worker exists until its last handle, listener and connection are dropped. When the process ends, by a return of
 /// `main` or by `exit(3)`, it waits until the peers have received what the worker has accepted, at most for the
-/// [linger time](Options::linger).
+/// [linger time](Options::linger), and at most for a minute.
 #[derive(Clone, Debug)]
 pub struct Handle {
     shared: Arc<Shared>,
