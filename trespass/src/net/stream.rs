@@ -227,6 +227,19 @@ impl Stream {
         self.try_or_wake(Wait::Write, waker, |worker| self.write_parts(worker, parts))
     }
 
+    /// Whether all bytes were read and the end is next. Does not wait.
+    ///
+    /// # Errors
+    ///
+    /// The reason why the connection ended, if a read would return it.
+    pub fn is_at_end(&self) -> io::Result<bool> {
+        if self.inner.is_read_shut.load(Ordering::Relaxed) {
+            return Ok(true);
+        }
+        let (handle, id) = (self.inner.connection.handle(), self.inner.connection.id());
+        handle.with(|worker| worker.is_at_end(id))?
+    }
+
     fn try_or_wake(
         &self,
         what: Wait,

@@ -205,6 +205,11 @@ impl Worker {
         ready.unwrap_or_else(|error| error.kind() != io::ErrorKind::WouldBlock)
     }
 
+    /// Whether the end of the peer's bytes is next. Returns the reason why the connection ended if that is next.
+    pub(crate) fn is_at_end(&mut self, id: ConnectionId) -> io::Result<bool> {
+        on!(self, id.kind, driver => driver.with(id.link, |protocol, stock, _| protocol.is_at_end(stock)))
+    }
+
     /// Whether `try_send` would accept a message or return an error other than `WouldBlock`.
     pub(crate) fn can_send(&mut self, id: ConnectionId) -> bool {
         let ready = on!(self, id.kind, driver => driver.get(id.link).map(|protocol| {

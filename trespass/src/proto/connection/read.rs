@@ -87,6 +87,16 @@ impl Protocol {
     pub(crate) fn can_receive(&mut self, stock: &mut Stock) -> bool {
         self.inbox().has_message(stock).unwrap_or_else(|| self.still_open().is_err())
     }
+
+    /// Whether the end is next. Returns the reason why the connection ended if that is next.
+    pub(crate) fn is_at_end(&mut self, stock: &mut Stock) -> io::Result<bool> {
+        match self.inbox().front(stock) {
+            _ if self.inbox().assembly.is_some() => Ok(false),
+            Front::Data(_) | Front::Rendezvous => Ok(false),
+            Front::End => Ok(true),
+            Front::Empty => self.still_open().map(|()| false),
+        }
+    }
 }
 
 impl Inbox {
