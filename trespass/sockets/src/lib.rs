@@ -12,12 +12,14 @@
 //! | `stream`, `listener` | what the C functions do with them |
 //! | `rdma` | the worker, and attempts to connect |
 //! | `mirror` | the descriptor of a stream |
+//! | `inside` | signal handlers that interrupt a call |
 //! | `settings` | the environment |
 //! | `address` | socket addresses in C's layout |
 //! | `system` | the functions of the C library |
 
 mod address;
 mod exports;
+mod inside;
 mod listener;
 mod mirror;
 mod rdma;

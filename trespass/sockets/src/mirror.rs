@@ -9,13 +9,12 @@
 //! Nothing is put into the pair unless something waits for the descriptor: a call of this library that sleeps, or the
 //! program, which has then made the descriptor non-blocking or named it to `poll`, `select` or `epoll`.
 
-use std::ffi::c_int;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Wake, Waker};
 
-use trespass::Wait;
+use trespass::{Wait, net};
 
 use crate::system::{put, shut, take};
 
@@ -25,6 +24,9 @@ const FILL: [u8; 16 << 10] = [0; 16 << 10];
 #[derive(Debug)]
 pub(crate) struct Mirror {
     library: OwnedFd,
+    /// A duplicate of the program's end: the program may close its number at any time, and the system may then give
+    /// the number to another file.
+    program: OwnedFd,
     state: Mutex<State>,
 }
 
@@ -50,11 +52,20 @@ struct Direction {
 
 /// The waker of one direction.
 #[derive(Debug)]
-struct Report(Arc<Mirror>, Wait);
+struct Report {
+    mirror: Arc<Mirror>,
+    stream: Weak<net::Stream>,
+    what: Wait,
+}
 
 impl Wake for Report {
     fn wake(self: Arc<Self>) {
-        self.0.report(self.1);
+        self.mirror.report(self.what);
+        if self.what == Wait::Read
+            && let Some(stream) = self.stream.upgrade()
+        {
+            self.mirror.show_end(&stream);
+        }
     }
 }
 
@@ -64,11 +75,12 @@ impl Mirror {
         let [program, library] = crate::system::pair()?;
         // The system raises it to its minimum.
         crate::system::set_option(program.as_raw_fd(), libc::SOL_SOCKET, libc::SO_SNDBUF, &1);
-        Ok((Arc::new(Mirror { library, state: Mutex::default() }), program))
+        let own = crate::system::duplicate(program.as_raw_fd())?;
+        Ok((Arc::new(Mirror { library, program: own, state: Mutex::default() }), program))
     }
 
-    pub(crate) fn waker(self: &Arc<Self>, what: Wait) -> Waker {
-        Waker::from(Arc::new(Report(Arc::clone(self), what)))
+    pub(crate) fn waker(self: &Arc<Self>, what: Wait, stream: &Arc<net::Stream>) -> Waker {
+        Waker::from(Arc::new(Report { mirror: Arc::clone(self), stream: Arc::downgrade(stream), what }))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -106,8 +118,8 @@ impl Mirror {
     }
 
     /// Makes the descriptor show whether a call would not wait. `seen` is the number of reports before the stream was asked.
-    /// Returns false if there was another report since, so that the stream must be asked again. `fd` is the program's end.
-    pub(crate) fn settle(&self, fd: c_int, what: Wait, seen: u64, is_ready: bool) -> bool {
+    /// Returns false if there was another report since, so that the stream must be asked again.
+    pub(crate) fn settle(&self, what: Wait, seen: u64, is_ready: bool) -> bool {
         let mut state = self.state();
         let is_watched = state.is_watched;
         let direction = &mut state.directions[what as usize];
@@ -119,10 +131,10 @@ impl Mirror {
         match (what, is_ready) {
             _ if is_ready == is_shown_ready => return true,
             (Wait::Read, true) if shows => self.fill(),
-            (Wait::Read, false) => drain(fd),
+            (Wait::Read, false) => drain(self.program.as_raw_fd()),
             (Wait::Write, true) => self.drain(),
             // The pair accepts a part.
-            (Wait::Write, false) if shows => _ = put(fd, &FILL, libc::MSG_DONTWAIT),
+            (Wait::Write, false) if shows => _ = put(self.program.as_raw_fd(), &FILL, libc::MSG_DONTWAIT),
             _ => return true,
         }
         direction.is_filled = !direction.is_filled;
@@ -141,6 +153,16 @@ impl Mirror {
         self.state().directions[what as usize].sleepers += 1;
     }
 
+    /// Sleeps until the descriptor is ready, its time limit passes, or a signal arrives. Returns 0 if the descriptor is
+    /// readable because of an end.
+    pub(crate) fn sleep(&self, what: Wait) -> io::Result<usize> {
+        let fd = self.program.as_raw_fd();
+        match what {
+            Wait::Read => take(fd, &mut [0], libc::MSG_PEEK),
+            Wait::Write => put(fd, &[0], 0),
+        }
+    }
+
     pub(crate) fn end_sleep(&self, what: Wait) {
         let mut state = self.state();
         let direction = &mut state.directions[what as usize];
@@ -148,6 +170,22 @@ impl Mirror {
         if what == Wait::Write && !direction.is_filled {
             // What the sleeper has sent.
             self.drain();
+        }
+    }
+
+    /// Shows the end of the peer's bytes or a failure if it is next and the program waits for the descriptor: the
+    /// program may wait for nothing else.
+    pub(crate) fn show_end(&self, stream: &net::Stream) {
+        let is_due = {
+            let state = self.state();
+            state.is_watched && !state.is_ended && !state.has_failed
+        };
+        if is_due {
+            match stream.is_at_end() {
+                Ok(false) => {}
+                Ok(true) => self.end(),
+                Err(_) => self.fail(),
+            }
         }
     }
 
@@ -175,7 +213,7 @@ impl Mirror {
     }
 }
 
-fn drain(fd: c_int) {
+fn drain(fd: RawFd) {
     let mut bytes = [0; FILL.len()];
     while take(fd, &mut bytes, libc::MSG_DONTWAIT).is_ok_and(|count| count == bytes.len()) {}
 }

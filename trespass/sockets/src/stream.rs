@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use trespass::{Connection, Wait, net};
 
+use crate::inside::{Inside, refusal};
 use crate::mirror::Mirror;
-use crate::system::{put, take};
 
 /// How long a call polls before it sleeps.
 const SPIN: Duration = Duration::from_micros(20);
@@ -22,7 +22,7 @@ const AHEAD: usize = 256 << 10;
 
 #[derive(Debug)]
 pub(crate) struct Stream {
-    stream: net::Stream,
+    stream: Arc<net::Stream>,
     mirror: Arc<Mirror>,
     wakers: [Waker; 2],
     /// Bytes that were looked at before they are read.
@@ -61,9 +61,10 @@ impl Stream {
         is_nonblocking: bool,
     ) -> io::Result<(Arc<Stream>, OwnedFd)> {
         let (mirror, program) = Mirror::new()?;
-        let wakers = [Wait::Read, Wait::Write].map(|what| mirror.waker(what));
+        let connection = Arc::new(net::Stream::from(connection));
+        let wakers = [Wait::Read, Wait::Write].map(|what| mirror.waker(what, &connection));
         let stream = Stream {
-            stream: net::Stream::from(connection),
+            stream: connection,
             mirror,
             wakers,
             ahead: Mutex::default(),
@@ -73,7 +74,7 @@ impl Stream {
             peer,
             options: options.map_or_else(OnceLock::new, OnceLock::from),
         };
-        stream.refresh(program.as_raw_fd(), Wait::Read);
+        stream.refresh(Wait::Read);
         stream.set_nonblocking(program.as_raw_fd(), is_nonblocking);
         Ok((Arc::new(stream), program))
     }
@@ -92,10 +93,11 @@ impl Stream {
     }
 
     /// The program waits for the descriptor itself.
-    pub(crate) fn watch(&self, fd: RawFd) {
+    pub(crate) fn watch(&self, _: RawFd) {
+        let Some(_inside) = Inside::enter() else { return };
         if !self.mirror.watch() {
-            self.refresh(fd, Wait::Read);
-            self.refresh(fd, Wait::Write);
+            self.refresh(Wait::Read);
+            self.refresh(Wait::Write);
         }
     }
 
@@ -104,7 +106,7 @@ impl Stream {
     }
 
     /// Makes the descriptor show the stream's state.
-    fn refresh(&self, fd: RawFd, what: Wait) {
+    fn refresh(&self, what: Wait) {
         loop {
             let seen = self.mirror.reports(what);
             let waker = &self.wakers[what as usize];
@@ -112,7 +114,10 @@ impl Stream {
                 Wait::Read => self.stream.read_or_wake(&mut [], waker).1 || !self.ahead().bytes.is_empty(),
                 Wait::Write => self.stream.write_or_wake(&[], waker).1,
             };
-            if self.mirror.settle(fd, what, seen, is_ready) {
+            if self.mirror.settle(what, seen, is_ready) {
+                if what == Wait::Read && is_ready {
+                    self.mirror.show_end(&self.stream);
+                }
                 return;
             }
         }
@@ -198,68 +203,90 @@ impl Stream {
     }
 
     /// How many bytes can be read.
-    pub(crate) fn readable(&self, fd: RawFd) -> usize {
+    pub(crate) fn readable(&self, _: RawFd) -> usize {
+        let Some(_inside) = Inside::enter() else { return 0 };
         let mut ahead = self.ahead();
         _ = self.look_ahead(&mut ahead);
         ahead.is_counted = true;
         let count = ahead.bytes.len();
         drop(ahead);
-        self.refresh(fd, Wait::Read);
+        self.refresh(Wait::Read);
         count
     }
 
-    pub(crate) fn read(&self, fd: RawFd, parts: &mut [IoSliceMut<'_>], manner: Manner) -> io::Result<usize> {
+    pub(crate) fn read(&self, parts: &mut [IoSliceMut<'_>], manner: Manner) -> io::Result<usize> {
         let most: usize = parts.iter().map(|part| part.len()).sum();
         if most == 0 {
             return Ok(0);
         }
         let waits = !manner.never_waits && !self.is_nonblocking.load(Ordering::Relaxed);
+        let Some(inside) = Inside::enter() else { return Err(io::Error::from_raw_os_error(refusal(waits))) };
         let (mut count, mut spin) = (0, None);
         let mut rest = parts;
         loop {
             let seen = self.mirror.reports(Wait::Read);
             let (result, is_ready) = self.read_now(rest, manner.peeks);
             let would_block = matches!(&result, Err(error) if error.kind() == ErrorKind::WouldBlock);
-            let sleeps = would_block && waits;
-            if !sleeps && !self.mirror.settle(fd, Wait::Read, seen, is_ready) {
-                self.refresh(fd, Wait::Read);
+            let lacks = match &result {
+                Ok(read) => waits && manner.waits_for_all && manner.peeks && (1..most.min(AHEAD)).contains(read),
+                Err(_) => would_block && waits,
+            };
+            if !lacks && !self.mirror.settle(Wait::Read, seen, is_ready) {
+                self.refresh(Wait::Read);
+            } else if !lacks && is_ready {
+                self.mirror.show_end(&self.stream);
             }
             match result {
+                Ok(read) if lacks => count = read,
                 Ok(read) => {
+                    if manner.peeks {
+                        return Ok(read);
+                    }
                     count += read;
-                    if count == most || read == 0 || !manner.waits_for_all || manner.peeks || !waits {
+                    if count == most || read == 0 || !manner.waits_for_all || !waits {
                         return Ok(count);
                     }
                     IoSliceMut::advance_slices(&mut rest, read);
                     continue;
                 }
-                Err(_) if !would_block || !waits => return if count == 0 { result } else { Ok(count) },
+                Err(_) if !lacks => return if count == 0 { result } else { Ok(count) },
                 Err(_) => {}
             }
             if goes_on(&mut spin) {
                 continue;
             }
             self.mirror.begin_sleep(Wait::Read);
-            self.refresh(fd, Wait::Read);
-            let slept = take(fd, &mut [0], libc::MSG_PEEK);
+            if !manner.peeks || count == 0 {
+                self.refresh(Wait::Read);
+            } else if !self.mirror.settle(Wait::Read, seen, false) {
+                // The bytes that were looked at make it readable, but more have arrived.
+                self.mirror.end_sleep(Wait::Read);
+                continue;
+            }
+            let slept = inside.sleep(|| self.mirror.sleep(Wait::Read));
             self.mirror.end_sleep(Wait::Read);
-            match slept {
-                // The program has shut down reading.
-                Ok(0) if self.read_stream(&mut []).1 => {}
-                Ok(0) => return Ok(count),
-                Ok(_) => {}
-                Err(error) => return if count == 0 { Err(error) } else { Ok(count) },
+            let is_over = match slept {
+                // The program has shut down reading, or a call that looks at bytes gets no more of them.
+                Ok(0) => manner.peeks && count != 0 || !self.read_stream(&mut []).1,
+                Ok(_) => false,
+                Err(error) if count == 0 => return Err(error),
+                Err(_) => true,
+            };
+            if is_over {
+                self.refresh(Wait::Read);
+                return Ok(count);
             }
             spin = None;
         }
     }
 
-    pub(crate) fn write(&self, fd: RawFd, parts: &mut [IoSlice<'_>], never_waits: bool) -> io::Result<usize> {
+    pub(crate) fn write(&self, parts: &mut [IoSlice<'_>], never_waits: bool) -> io::Result<usize> {
         let most: usize = parts.iter().map(|part| part.len()).sum();
         if most == 0 {
             return Ok(0);
         }
         let waits = !never_waits && !self.is_nonblocking.load(Ordering::Relaxed);
+        let Some(inside) = Inside::enter() else { return Err(io::Error::from_raw_os_error(refusal(waits))) };
         let (mut count, mut spin) = (0, None);
         let mut rest = parts;
         loop {
@@ -279,6 +306,10 @@ impl Stream {
                 return if count == 0 { Err(error) } else { Ok(count) };
             }
             if count == most {
+                // Also a write that takes the last room.
+                if !is_ready && !self.mirror.settle(Wait::Write, seen, false) {
+                    self.refresh(Wait::Write);
+                }
                 return Ok(count);
             }
             if is_ready {
@@ -287,7 +318,7 @@ impl Stream {
             }
             if !waits {
                 // If there is room again, nothing has cleared the descriptor, so no edge would follow.
-                if !self.mirror.settle(fd, Wait::Write, seen, false) {
+                if !self.mirror.settle(Wait::Write, seen, false) {
                     continue;
                 }
                 return if count == 0 { Err(ErrorKind::WouldBlock.into()) } else { Ok(count) };
@@ -296,8 +327,8 @@ impl Stream {
                 continue;
             }
             self.mirror.begin_sleep(Wait::Write);
-            self.refresh(fd, Wait::Write);
-            let slept = put(fd, &[0], 0);
+            self.refresh(Wait::Write);
+            let slept = inside.sleep(|| self.mirror.sleep(Wait::Write));
             self.mirror.end_sleep(Wait::Write);
             if let Err(error) = slept
                 && error.kind() != ErrorKind::BrokenPipe
@@ -309,6 +340,7 @@ impl Stream {
     }
 
     pub(crate) fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        let Some(_inside) = Inside::enter() else { return Err(io::Error::from_raw_os_error(libc::EINTR)) };
         self.stream.shutdown(how)
     }
 

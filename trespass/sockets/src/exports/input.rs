@@ -10,21 +10,27 @@ use libc::{iovec, msghdr, size_t, sockaddr, socklen_t, ssize_t};
 use super::{count, fail};
 use crate::stream::{Manner, Stream};
 
+/// How many bytes are discarded at once.
+const CHUNK: usize = 128 << 10;
+
 /// Receives into one buffer.
 ///
 /// # Safety
 ///
 /// `to` has space for `length` bytes.
-unsafe fn receive(stream: &Arc<Stream>, fd: c_int, to: *mut c_void, length: size_t, flags: c_int) -> ssize_t {
+unsafe fn receive(stream: &Arc<Stream>, to: *mut c_void, length: size_t, flags: c_int) -> ssize_t {
+    if flags & libc::MSG_TRUNC != 0 {
+        return discard(stream, length, flags);
+    }
     if to.is_null() || length > isize::MAX as usize {
         return if length == 0 { 0 } else { fail(libc::EFAULT) };
     }
     // SAFETY: guaranteed by the caller. Programs may pass memory that is not initialised; it is only written.
     let bytes = unsafe { slice::from_raw_parts_mut(to.cast::<u8>(), length) };
-    receive_parts(stream, fd, &mut [IoSliceMut::new(bytes)], flags)
+    receive_parts(stream, &mut [IoSliceMut::new(bytes)], flags)
 }
 
-fn receive_parts(stream: &Arc<Stream>, fd: c_int, parts: &mut [IoSliceMut<'_>], flags: c_int) -> ssize_t {
+fn receive_parts(stream: &Arc<Stream>, parts: &mut [IoSliceMut<'_>], flags: c_int) -> ssize_t {
     if flags & libc::MSG_ERRQUEUE != 0 {
         return fail(libc::EAGAIN);
     }
@@ -36,7 +42,24 @@ fn receive_parts(stream: &Arc<Stream>, fd: c_int, parts: &mut [IoSliceMut<'_>], 
         waits_for_all: flags & libc::MSG_WAITALL != 0,
         peeks: flags & libc::MSG_PEEK != 0,
     };
-    count(stream.read(fd, parts, manner))
+    count(stream.read(parts, manner))
+}
+
+/// Receives bytes that the program does not want, as TCP does for `MSG_TRUNC`.
+fn discard(stream: &Arc<Stream>, length: size_t, flags: c_int) -> ssize_t {
+    let mut bytes = vec![0; length.min(CHUNK)];
+    let mut total = 0;
+    while total < length {
+        let most = bytes.len().min(length - total);
+        let waits = if total == 0 || flags & libc::MSG_WAITALL != 0 { 0 } else { libc::MSG_DONTWAIT };
+        let result = receive_parts(stream, &mut [IoSliceMut::new(&mut bytes[..most])], flags | waits);
+        let Ok(received) = usize::try_from(result) else { return if total == 0 { result } else { total as ssize_t } };
+        total += received;
+        if received < most || flags & libc::MSG_PEEK != 0 {
+            break;
+        }
+    }
+    total as ssize_t
 }
 
 /// Returns the parts of a list.
@@ -61,26 +84,31 @@ unsafe fn parts<'p>(list: *const iovec, count: usize) -> Option<&'p mut [IoSlice
 /// # Safety
 ///
 /// As for `parts`.
-unsafe fn receive_list(stream: &Arc<Stream>, fd: c_int, list: *const iovec, count: usize, flags: c_int) -> ssize_t {
+pub(super) unsafe fn receive_list(stream: &Arc<Stream>, list: *const iovec, count: usize, flags: c_int) -> ssize_t {
     // SAFETY: guaranteed by the caller.
     let Some(parts) = (unsafe { parts(list, count) }) else { return fail(libc::EINVAL) };
+    if flags & libc::MSG_TRUNC != 0 {
+        // SAFETY: guaranteed by the caller.
+        let list = if count == 0 { &[] } else { unsafe { slice::from_raw_parts(list, count) } };
+        return discard(stream, list.iter().map(|part| part.iov_len).sum(), flags);
+    }
     // The call advances its parts; the program's list must stay.
     let mut copy: Vec<_> = parts.iter_mut().map(|part| IoSliceMut::new(part)).collect();
-    receive_parts(stream, fd, &mut copy, flags)
+    receive_parts(stream, &mut copy, flags)
 }
 
 replace! {
-    fn read(fd: c_int, to: *mut c_void, count: size_t) -> ssize_t, stream => receive(&stream, fd, to, count, 0)
+    fn read(fd: c_int, to: *mut c_void, count: size_t) -> ssize_t, stream => receive(&stream, to, count, 0)
 }
 
 replace! {
     fn readv(fd: c_int, list: *const iovec, count: c_int) -> ssize_t,
-    stream => receive_list(&stream, fd, list, count as usize, 0)
+    stream => receive_list(&stream, list, count as usize, 0)
 }
 
 replace! {
     fn recv(fd: c_int, to: *mut c_void, count: size_t, flags: c_int) -> ssize_t,
-    stream => receive(&stream, fd, to, count, flags)
+    stream => receive(&stream, to, count, flags)
 }
 
 replace! {
@@ -92,7 +120,7 @@ replace! {
         if !from.is_null() && !length.is_null() {
             *length = 0;
         }
-        receive(&stream, fd, to, count, flags)
+        receive(&stream, to, count, flags)
     }
 }
 
@@ -101,7 +129,7 @@ replace! {
     stream => {
         let Some(message) = message.as_mut() else { return fail(libc::EFAULT) };
         (message.msg_namelen, message.msg_controllen, message.msg_flags) = (0, 0, 0);
-        receive_list(&stream, fd, message.msg_iov, message.msg_iovlen, flags)
+        receive_list(&stream, message.msg_iov, message.msg_iovlen, flags)
     }
 }
 

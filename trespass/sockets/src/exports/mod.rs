@@ -7,11 +7,12 @@
 macro_rules! replace {
     (fn $name:ident($fd:ident: c_int $(, $argument:ident: $type:ty)*) -> $result:ty, $stream:ident => $serve:expr) => {
         #[unsafe(no_mangle)]
-        unsafe extern "C" fn $name($fd: c_int $(, $argument: $type)*) -> $result {
-            match $crate::table::find($fd) {
+        pub(super) unsafe extern "C" fn $name($fd: c_int $(, $argument: $type)*) -> $result {
+            match $crate::exports::find($fd) {
                 // SAFETY: guaranteed by the caller.
-                Some($crate::table::Found::Stream($stream)) => unsafe { $serve },
-                Some($crate::table::Found::Inherited) => fail(libc::EIO),
+                Ok(Some($crate::table::Found::Stream($stream))) => unsafe { $serve },
+                Ok(Some($crate::table::Found::Inherited)) => fail(libc::EIO),
+                Err(number) => fail(number),
                 // SAFETY: guaranteed by the caller.
                 _ => unsafe { $crate::system::$name($fd $(, $argument)*) },
             }
@@ -31,7 +32,25 @@ use std::io::{self, ErrorKind};
 
 use libc::ssize_t;
 
+use crate::inside::{Inside, refusal};
 use crate::system;
+use crate::table::{self, Found};
+
+/// Finds what a number stands for. Returns an error number if it may be a stream and the thread is in a call.
+#[inline]
+fn find(fd: c_int) -> Result<Option<Found>, c_int> {
+    if table::within(fd.cast_unsigned(), fd.cast_unsigned()).next().is_none() {
+        return Ok(None);
+    }
+    match Inside::enter() {
+        Some(_inside) => Ok(table::find(fd)),
+        None if table::is_watched(fd) => Ok(None),
+        None => {
+            let flags = system::control(fd, libc::F_GETFL, 0).unwrap_or(0);
+            Err(refusal(flags & libc::O_NONBLOCK == 0))
+        }
+    }
+}
 
 /// A result of a C function.
 trait Outcome {

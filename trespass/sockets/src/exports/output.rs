@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use libc::{iovec, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t};
 
-use super::{count, fail, number};
+use super::{count, fail, find, number};
 use crate::stream::Stream;
 use crate::system;
 use crate::table::{self, Found};
@@ -15,8 +15,8 @@ use crate::table::{self, Found};
 /// How many bytes of a file are read at once.
 const CHUNK: usize = 128 << 10;
 
-fn transmit(stream: &Arc<Stream>, fd: c_int, parts: &mut [IoSlice<'_>], flags: c_int) -> ssize_t {
-    let result = stream.write(fd, parts, flags & libc::MSG_DONTWAIT != 0);
+fn transmit(stream: &Arc<Stream>, parts: &mut [IoSlice<'_>], flags: c_int) -> ssize_t {
+    let result = stream.write(parts, flags & libc::MSG_DONTWAIT != 0);
     if let Err(error) = &result
         && number(error) == libc::EPIPE
         && flags & libc::MSG_NOSIGNAL == 0
@@ -32,13 +32,13 @@ fn transmit(stream: &Arc<Stream>, fd: c_int, parts: &mut [IoSlice<'_>], flags: c
 /// # Safety
 ///
 /// `from` has `length` bytes.
-unsafe fn transmit_one(stream: &Arc<Stream>, fd: c_int, from: *const c_void, length: size_t, flags: c_int) -> ssize_t {
+unsafe fn transmit_one(stream: &Arc<Stream>, from: *const c_void, length: size_t, flags: c_int) -> ssize_t {
     if from.is_null() || length > isize::MAX as usize {
         return if length == 0 { 0 } else { fail(libc::EFAULT) };
     }
     // SAFETY: guaranteed by the caller.
     let bytes = unsafe { slice::from_raw_parts(from.cast::<u8>(), length) };
-    transmit(stream, fd, &mut [IoSlice::new(bytes)], flags)
+    transmit(stream, &mut [IoSlice::new(bytes)], flags)
 }
 
 /// Sends several buffers.
@@ -46,14 +46,14 @@ unsafe fn transmit_one(stream: &Arc<Stream>, fd: c_int, from: *const c_void, len
 /// # Safety
 ///
 /// The list has `count` parts, each with its bytes.
-unsafe fn transmit_list(stream: &Arc<Stream>, fd: c_int, list: *const iovec, count: usize, flags: c_int) -> ssize_t {
+pub(super) unsafe fn transmit_list(stream: &Arc<Stream>, list: *const iovec, count: usize, flags: c_int) -> ssize_t {
     match count {
         0 => 0,
         1..=1024 if !list.is_null() => {
             // SAFETY: guaranteed by the caller; `IoSlice` has the layout of `iovec`.
             let parts: &[IoSlice<'_>] = unsafe { slice::from_raw_parts(list.cast(), count) };
             // The call advances its parts; the program's list must stay.
-            transmit(stream, fd, &mut parts.to_vec(), flags)
+            transmit(stream, &mut parts.to_vec(), flags)
         }
         _ => fail(libc::EINVAL),
     }
@@ -61,43 +61,44 @@ unsafe fn transmit_list(stream: &Arc<Stream>, fd: c_int, list: *const iovec, cou
 
 replace! {
     fn write(fd: c_int, from: *const c_void, count: size_t) -> ssize_t,
-    stream => transmit_one(&stream, fd, from, count, 0)
+    stream => transmit_one(&stream, from, count, 0)
 }
 
 replace! {
     fn writev(fd: c_int, list: *const iovec, count: c_int) -> ssize_t,
-    stream => transmit_list(&stream, fd, list, count as usize, 0)
+    stream => transmit_list(&stream, list, count as usize, 0)
 }
 
 replace! {
     fn send(fd: c_int, from: *const c_void, count: size_t, flags: c_int) -> ssize_t,
-    stream => transmit_one(&stream, fd, from, count, flags)
+    stream => transmit_one(&stream, from, count, flags)
 }
 
 replace! {
     fn sendto(
         fd: c_int, from: *const c_void, count: size_t, flags: c_int, to: *const sockaddr, length: socklen_t
     ) -> ssize_t,
-    stream => transmit_one(&stream, fd, from, count, flags)
+    stream => transmit_one(&stream, from, count, flags)
 }
 
 replace! {
     fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t,
     stream => {
         let Some(message) = message.as_ref() else { return fail(libc::EFAULT) };
-        transmit_list(&stream, fd, message.msg_iov, message.msg_iovlen, flags)
+        transmit_list(&stream, message.msg_iov, message.msg_iovlen, flags)
     }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn sendfile(to: c_int, from: c_int, offset: *mut off_t, count: size_t) -> ssize_t {
-    match table::find(to) {
-        Some(Found::Stream(stream)) => match table::find(from) {
+    match find(to) {
+        Ok(Some(Found::Stream(stream))) => match table::find(from) {
             Some(Found::Stream(_) | Found::Inherited) => fail(libc::EINVAL),
             // SAFETY: guaranteed by the caller.
-            _ => unsafe { copy_file(&stream, to, from, offset, count) },
+            _ => unsafe { copy_file(&stream, from, offset, count) },
         },
-        Some(Found::Inherited) => fail(libc::EIO),
+        Ok(Some(Found::Inherited)) => fail(libc::EIO),
+        Err(number) => fail(number),
         // SAFETY: guaranteed by the caller.
         _ => unsafe { system::sendfile(to, from, offset, count) },
     }
@@ -114,7 +115,7 @@ unsafe extern "C" fn sendfile64(to: c_int, from: c_int, offset: *mut off_t, coun
 /// # Safety
 ///
 /// `offset` is null or a variable.
-unsafe fn copy_file(stream: &Arc<Stream>, to: c_int, from: c_int, offset: *mut off_t, most: size_t) -> ssize_t {
+unsafe fn copy_file(stream: &Arc<Stream>, from: c_int, offset: *mut off_t, most: size_t) -> ssize_t {
     // SAFETY: guaranteed by the caller.
     let start = if offset.is_null() { unsafe { libc::lseek(from, 0, libc::SEEK_CUR) } } else { unsafe { *offset } };
     if start < 0 {
@@ -133,7 +134,7 @@ unsafe fn copy_file(stream: &Arc<Stream>, to: c_int, from: c_int, offset: *mut o
         if read == 0 {
             break;
         }
-        match usize::try_from(transmit(stream, to, &mut [IoSlice::new(&bytes[..read])], 0)) {
+        match usize::try_from(transmit(stream, &mut [IoSlice::new(&bytes[..read])], 0)) {
             Ok(written) => {
                 sent += written;
                 if written < read {
