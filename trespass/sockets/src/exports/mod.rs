@@ -23,6 +23,7 @@ macro_rules! replace {
 mod connect;
 mod file;
 mod input;
+mod many;
 mod names;
 mod output;
 mod wait;
