@@ -243,6 +243,26 @@ fn looks_wait_for_all_bytes_and_others_are_discarded() {
     assert_eq!(look().0, 0);
 }
 
+fn closed_stream_reports_no_event() {
+    let [writer, mut reader] = pair();
+    // SAFETY: the event is a variable, and the descriptors are open.
+    let epoll = unsafe {
+        let epoll = libc::epoll_create1(libc::EPOLL_CLOEXEC);
+        let mut event = libc::epoll_event { events: (libc::EPOLLIN | libc::EPOLLOUT) as u32, u64: 0 };
+        assert_eq!(libc::epoll_ctl(epoll, libc::EPOLL_CTL_ADD, writer.as_raw_fd(), &raw mut event), 0);
+        epoll
+    };
+    let written = fill(&writer);
+    // The connection lasts until the peer has read the bytes.
+    drop(writer);
+    let mut bytes = Vec::new();
+    reader.read_to_end(&mut bytes).unwrap();
+    assert_eq!(bytes.len(), written);
+    let mut event = libc::epoll_event { events: 0, u64: 0 };
+    // SAFETY: there is space for one event.
+    assert_eq!(unsafe { libc::epoll_wait(epoll, &raw mut event, 1, 0) }, 0);
+}
+
 static SIGNALS: AtomicU32 = AtomicU32::new(0);
 static SOCKET: AtomicI32 = AtomicI32::new(0);
 
@@ -291,6 +311,7 @@ fn program() {
         "wait" => wait(),
         "several" => several_messages_and_vectors_arrive(),
         "look" => looks_wait_for_all_bytes_and_others_are_discarded(),
+        "close" => closed_stream_reports_no_event(),
         "signal" => signal_handler_may_use_a_stream(),
         other => panic!("{other}"),
     }
@@ -331,5 +352,6 @@ properties! {
     end_and_failure: "end";
     several_messages: "several";
     looks: "look";
+    closed_stream: "close";
     signal_handler: "signal";
 }
