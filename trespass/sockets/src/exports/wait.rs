@@ -105,49 +105,58 @@ fn has(words: &[c_ulong], fd: usize) -> bool {
     words.get(fd / BITS).is_some_and(|word| word >> (fd % BITS) & 1 != 0)
 }
 
-/// Waits with a set that also has the acceptors.
+/// Waits with sets of which the one for reading also has the acceptors.
 ///
 /// # Safety
 ///
 /// The sets are null or have bits for `count` descriptors.
-unsafe fn choose(
-    count: c_int,
-    [read, write, except]: [*mut fd_set; 3],
-    wait: impl FnOnce(c_int, *mut fd_set) -> c_int,
-) -> c_int {
+unsafe fn choose(count: c_int, sets: [*mut fd_set; 3], wait: impl FnOnce(c_int, [*mut fd_set; 3]) -> c_int) -> c_int {
     let size = usize::try_from(count).unwrap_or(0);
     let mut added = Vec::new();
-    for set in [read, write, except] {
+    for (at, set) in sets.into_iter().enumerate() {
         // SAFETY: guaranteed by the caller.
         let words = unsafe { words(set, size) };
         for fd in (0..size).filter(|fd| has(words, *fd)) {
-            if let Some(other) = watch(fd as c_int).filter(|_| set == read) {
+            if let Some(other) = watch(fd as c_int).filter(|_| at == 0) {
                 added.push((fd, other as usize));
             }
         }
     }
-    let Some(last) = added.iter().map(|(_, other)| *other + 1).max() else { return wait(count, read) };
-    // SAFETY: guaranteed by the caller.
-    let words = unsafe { words(read, size) };
-    // The program's set may be too small, and the system may read a whole one.
-    let mut all = vec![0; last.max(size).max(libc::FD_SETSIZE).div_ceil(BITS)];
-    all[..words.len()].copy_from_slice(words);
+    let Some(last) = added.iter().map(|(_, other)| *other + 1).max() else { return wait(count, sets) };
+    // The system reads and writes all sets up to the last acceptor; the program's may be too small for it.
+    let length = last.max(size).max(libc::FD_SETSIZE).div_ceil(BITS);
+    let mut all = sets.map(|set| {
+        // SAFETY: guaranteed by the caller.
+        let words = unsafe { words(set, size) };
+        let mut all = words.to_vec();
+        all.resize(length, 0);
+        // The program asks for no others.
+        (size..words.len() * BITS).for_each(|fd| all[fd / BITS] &= !(1 << (fd % BITS)));
+        all
+    });
     for (_, other) in &added {
-        all[other / BITS] |= 1 << (other % BITS);
+        all[0][other / BITS] |= 1 << (other % BITS);
     }
-    let mut result = wait(last.max(size) as c_int, all.as_mut_ptr().cast());
+    let mut places = sets;
+    for (place, all) in places.iter_mut().zip(&mut all).filter(|(place, _)| !place.is_null()) {
+        *place = all.as_mut_ptr().cast();
+    }
+    let result = wait(last.max(size) as c_int, places);
     if result < 0 {
         return result;
     }
     for (fd, other) in added {
-        if has(&all, other) {
-            all[other / BITS] &= !(1 << (other % BITS));
-            result -= c_int::from(has(&all, fd));
-            all[fd / BITS] |= 1 << (fd % BITS);
+        if has(&all[0], other) {
+            all[0][fd / BITS] |= 1 << (fd % BITS);
         }
     }
-    words.copy_from_slice(&all[..words.len()]);
-    result
+    let mut ready = 0;
+    for (set, all) in sets.into_iter().zip(&all) {
+        // SAFETY: guaranteed by the caller.
+        unsafe { words(set, size) }.iter_mut().zip(all).for_each(|(to, from)| *to = *from);
+        ready += (0..size).filter(|fd| !set.is_null() && has(all, *fd)).count();
+    }
+    ready as c_int
 }
 
 #[unsafe(no_mangle)]
@@ -159,7 +168,9 @@ unsafe extern "C" fn select(
     time: *mut timeval,
 ) -> c_int {
     // SAFETY: guaranteed by the caller.
-    unsafe { choose(count, [read, write, except], |count, read| system::select(count, read, write, except, time)) }
+    let wait = |count, [read, write, except]: [_; 3]| unsafe { system::select(count, read, write, except, time) };
+    // SAFETY: guaranteed by the caller.
+    unsafe { choose(count, [read, write, except], wait) }
 }
 
 #[unsafe(no_mangle)]
@@ -172,7 +183,8 @@ unsafe extern "C" fn pselect(
     mask: *const sigset_t,
 ) -> c_int {
     // SAFETY: guaranteed by the caller.
-    let wait = |count, read| unsafe { system::pselect(count, read, write, except, time, mask) };
+    let wait =
+        |count, [read, write, except]: [_; 3]| unsafe { system::pselect(count, read, write, except, time, mask) };
     // SAFETY: guaranteed by the caller.
     unsafe { choose(count, [read, write, except], wait) }
 }
