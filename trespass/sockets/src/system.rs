@@ -8,7 +8,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use libc::{epoll_event, fd_set, iovec, msghdr, nfds_t, off_t, pollfd, sigset_t, size_t, sockaddr, socklen_t, ssize_t};
-use libc::{timespec, timeval};
+use libc::{posix_spawn_file_actions_t, timespec, timeval};
 
 /// Declares functions with the names of those of the C library, which call them.
 macro_rules! system {
@@ -58,6 +58,7 @@ system! {
     dup(fd: c_int) -> c_int;
     dup2(fd: c_int, number: c_int) -> c_int;
     dup3(fd: c_int, number: c_int, flags: c_int) -> c_int;
+    posix_spawn_file_actions_adddup2(actions: *mut posix_spawn_file_actions_t, fd: c_int, number: c_int) -> c_int;
     fcntl(fd: c_int, command: c_int, argument: usize) -> c_int;
     ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_int;
     poll(fds: *mut pollfd, count: nfds_t, time: c_int) -> c_int;
@@ -120,6 +121,26 @@ pub(crate) fn pair() -> io::Result<[OwnedFd; 2]> {
             return Err(io::Error::last_os_error());
         }
         Ok(fds.map(|fd| OwnedFd::from_raw_fd(fd)))
+    }
+}
+
+/// Returns a socket of which each use fails: the other end is gone, with a byte that it has not read.
+pub(crate) fn dead() -> io::Result<OwnedFd> {
+    let [dead, other] = pair()?;
+    put(dead.as_raw_fd(), &[0], libc::MSG_DONTWAIT)?;
+    drop(other);
+    Ok(dead)
+}
+
+/// Returns a number that belongs to the socket of this descriptor, or 0 if it is not a socket.
+pub(crate) fn socket_of(fd: c_int) -> u64 {
+    // SAFETY: zeros are a valid value, and the call stores another.
+    unsafe {
+        let mut status: libc::stat = mem::zeroed();
+        match libc::fstat(fd, &raw mut status) {
+            0 if status.st_mode & libc::S_IFMT == libc::S_IFSOCK => status.st_ino,
+            _ => 0,
+        }
     }
 }
 

@@ -2,16 +2,20 @@
 //!
 //! One byte for each number is the kind, without a lock, and stays right in a child of `fork(2)`. What the number stands for
 //! belongs to one process: a child does not use the streams of its parent.
+//!
+//! A descriptor may be closed without this library (by `fclose`, or a system call of the program), and its number may
+//! then be that of another file. So a kind also belongs to a file: each use compares it, which is a system call.
 
 use std::ffi::c_int;
 use std::process;
-use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError};
 
 use trespass::{Generation, PerProcess};
 
 use crate::listener::Listener;
 use crate::stream::Stream;
+use crate::system;
 
 /// Higher numbers stay with the kernel.
 const BLOCK: usize = 256;
@@ -20,8 +24,8 @@ const BLOCKS: usize = 256;
 const KERNEL: u8 = 0;
 const STREAM: u8 = 1;
 const LISTENER: u8 = 2;
-/// A descriptor of the kernel that an epoll watches.
-const WATCHED: u8 = 3;
+/// A socket of the kernel that another file cannot replace, because an epoll watches it, or another number stands for it.
+const HELD: u8 = 3;
 
 #[derive(Clone, Debug)]
 pub(crate) enum Entry {
@@ -34,7 +38,7 @@ pub(crate) enum Entry {
 pub(crate) enum Found {
     Stream(Arc<Stream>),
     Listener(Arc<Listener>),
-    /// A stream of the parent of this process.
+    /// A stream of the parent of this process, or what this process has in its place.
     Inherited,
 }
 
@@ -43,6 +47,8 @@ type Block = Box<[Mutex<Option<Entry>>]>;
 struct Entries([OnceLock<Block>; BLOCKS]);
 
 static KINDS: [AtomicU8; BLOCK * BLOCKS] = [const { AtomicU8::new(KERNEL) }; BLOCK * BLOCKS];
+/// The sockets to which the kinds belong.
+static FILES: [AtomicU64; BLOCK * BLOCKS] = [const { AtomicU64::new(0) }; BLOCK * BLOCKS];
 static ENTRIES: PerProcess<Entries> = PerProcess::new(Entries::new(), || Box::new(Entries::new()));
 
 impl Entries {
@@ -56,8 +62,30 @@ impl Entries {
     }
 }
 
-fn kind(fd: c_int) -> Option<&'static AtomicU8> {
-    KINDS.get(usize::try_from(fd).ok()?)
+fn place(fd: c_int) -> Option<(&'static AtomicU8, &'static AtomicU64)> {
+    let number = usize::try_from(fd).ok()?;
+    KINDS.get(number).zip(FILES.get(number))
+}
+
+/// Returns the kind of a number. For a number that is not the kernel's alone, this is a system call.
+#[inline]
+fn kind(fd: c_int) -> u8 {
+    match place(fd) {
+        Some((kind, file)) => match kind.load(Ordering::Acquire) {
+            KERNEL => KERNEL,
+            kind if file.load(Ordering::Relaxed) == system::socket_of(fd) => kind,
+            _ => KERNEL,
+        },
+        None => KERNEL,
+    }
+}
+
+/// Stores the kind of the socket `of` for a number.
+fn store(fd: c_int, value: u8, of: c_int) {
+    if let Some((kind, file)) = place(fd) {
+        file.store(system::socket_of(of), Ordering::Relaxed);
+        kind.store(value, Ordering::Release);
+    }
 }
 
 fn slot(fd: c_int) -> Option<MutexGuard<'static, Option<Entry>>> {
@@ -67,8 +95,8 @@ fn slot(fd: c_int) -> Option<MutexGuard<'static, Option<Entry>>> {
 /// Returns what a number stands for, or `None` for a descriptor of the kernel alone.
 #[inline]
 pub(crate) fn find(fd: c_int) -> Option<Found> {
-    match kind(fd)?.load(Ordering::Relaxed) {
-        KERNEL | WATCHED => None,
+    match kind(fd) {
+        KERNEL | HELD => None,
         kind => find_entry(fd, kind),
     }
 }
@@ -82,7 +110,7 @@ fn find_entry(fd: c_int, kind: u8) -> Option<Found> {
         // The child waits for connections of its own.
         None => {
             let listener = Arc::new(Listener::new(fd)?);
-            insert(fd, Entry::Listener(Arc::clone(&listener)));
+            insert(fd, Entry::Listener(Arc::clone(&listener)), fd);
             Some(Found::Listener(listener))
         }
     }
@@ -91,34 +119,40 @@ fn find_entry(fd: c_int, kind: u8) -> Option<Found> {
 /// Returns the listener of a number.
 #[inline]
 pub(crate) fn listener(fd: c_int) -> Option<Arc<Listener>> {
-    match kind(fd)?.load(Ordering::Relaxed) {
-        LISTENER => match find_entry(fd, LISTENER) {
-            Some(Found::Listener(listener)) => Some(listener),
-            _ => None,
-        },
+    match find(fd)? {
+        Found::Listener(listener) => Some(listener),
         _ => None,
     }
 }
 
 /// Whether a number may stand for a stream.
 pub(crate) fn fits(fd: c_int) -> bool {
-    kind(fd).is_some()
+    place(fd).is_some()
 }
 
-/// Notes that a number stands for a stream or a listener. Returns what it stood for before, to be dropped without locks.
-pub(crate) fn insert(fd: c_int, entry: Entry) -> Option<Entry> {
-    // Children are counted from the first entry on.
-    Generation::this();
-    is_borrowed();
+/// Notes that a number stands for a stream or a listener as long as its file is that of `of`. Returns what it stood for
+/// before, to be dropped without locks.
+pub(crate) fn insert(fd: c_int, entry: Entry, of: c_int) -> Option<Entry> {
+    count_children();
+    if is_borrowed() {
+        return Some(entry);
+    }
     let value = if matches!(entry, Entry::Stream(_)) { STREAM } else { LISTENER };
     let before = slot(fd)?.replace(entry);
-    kind(fd)?.store(value, Ordering::Relaxed);
+    store(fd, value, of);
     before
+}
+
+/// Notes that a number has what this process has in place of a stream of its parent.
+pub(crate) fn insert_inherited(fd: c_int) {
+    if !is_borrowed() {
+        store(fd, STREAM, fd);
+    }
 }
 
 /// Notes that the number is about to be closed. Returns what it stood for.
 pub(crate) fn remove(fd: c_int) -> Option<Entry> {
-    let kind = kind(fd)?;
+    let (kind, _) = place(fd)?;
     if kind.load(Ordering::Relaxed) == KERNEL || is_borrowed() {
         return None;
     }
@@ -132,20 +166,37 @@ pub(crate) fn within(first: u32, last: u32) -> impl Iterator<Item = c_int> {
     (first..=last).filter(|fd| KINDS[*fd as usize].load(Ordering::Relaxed) != KERNEL).map(|fd| fd as c_int)
 }
 
-/// Notes that an epoll watches the file of this number.
-pub(crate) fn mark_watched(fd: c_int) {
-    if let Some(kind) = kind(fd) {
-        _ = kind.compare_exchange(KERNEL, WATCHED, Ordering::Relaxed, Ordering::Relaxed);
+/// Notes that an epoll watches the file of this number, or that another number stands for it.
+pub(crate) fn hold(fd: c_int) {
+    if kind(fd) == KERNEL && system::socket_of(fd) != 0 && !is_borrowed() {
+        store(fd, HELD, fd);
     }
 }
 
-pub(crate) fn is_watched(fd: c_int) -> bool {
-    kind(fd).is_some_and(|kind| kind.load(Ordering::Relaxed) == WATCHED)
+pub(crate) fn is_held(fd: c_int) -> bool {
+    kind(fd) == HELD
 }
 
-/// Whether this is a child of `vfork(2)`, which closes its own descriptors but has the memory of its parent.
-fn is_borrowed() -> bool {
-    static OWNER: PerProcess<OnceLock<u32>> = PerProcess::new(OnceLock::new(), Box::default);
-    let this = process::id();
-    *OWNER.get().get_or_init(|| this) != this
+/// The process to which the table belongs.
+static OWNER: AtomicU32 = AtomicU32::new(0);
+
+/// Counts children from the first entry on.
+fn count_children() {
+    /// Runs in each child, on its only thread. The function must not lock or allocate.
+    extern "C" fn in_child() {
+        OWNER.store(process::id(), Ordering::Relaxed);
+    }
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        Generation::this();
+        OWNER.store(process::id(), Ordering::Relaxed);
+        // SAFETY: the handler only writes to an atomic, which is allowed between fork and exec.
+        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+    });
+}
+
+/// Whether this is a child of `vfork(2)`, which has its own descriptors but the memory of its parent.
+pub(crate) fn is_borrowed() -> bool {
+    let owner = OWNER.load(Ordering::Relaxed);
+    owner != 0 && owner != process::id()
 }

@@ -2,14 +2,21 @@
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 use std::env;
-use std::ffi::{c_int, c_ulong};
-use std::net::TcpListener;
-use std::os::fd::AsRawFd;
-use std::process::Command;
+use std::ffi::{c_int, c_ulong, c_void};
+use std::fs::{self, File};
+use std::io::{Error, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::{self, Command};
 use std::ptr;
+use std::time::Duration;
 
 /// The name of this variable is for the program; its value has no meaning.
 const IS_PROGRAM: &str = "TRESPASS_SOCKETS_TEST_PROGRAM";
+
+/// A time limit, in milliseconds, that only a lost event reaches.
+const LONG: c_int = 60_000;
 
 /// Runs the program of a test with the library preloaded.
 fn preloaded(name: &str, program: impl FnOnce()) {
@@ -41,17 +48,55 @@ fn poll(socket: &impl AsRawFd, events: i16, time: c_int) -> i16 {
     fds.revents
 }
 
+/// Both ends of a connection over RDMA.
+fn pair() -> [TcpStream; 2] {
+    let listener = listen();
+    let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    [client, listener.accept().unwrap().0]
+}
+
+/// A new socket.
+fn socket() -> OwnedFd {
+    // SAFETY: only the owner closes the descriptor.
+    unsafe { OwnedFd::from_raw_fd(libc::socket(libc::AF_INET, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0)) }
+}
+
+/// Calls `bind` or `connect` with a port of this host.
+fn call(
+    function: unsafe extern "C" fn(c_int, *const libc::sockaddr, libc::socklen_t) -> c_int,
+    socket: &impl AsRawFd,
+    port: u16,
+) {
+    let address = libc::sockaddr_in {
+        sin_family: libc::AF_INET as libc::sa_family_t,
+        sin_port: port.to_be(),
+        sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes([127, 0, 0, 1]) },
+        sin_zero: [0; 8],
+    };
+    let length = size_of_val(&address) as libc::socklen_t;
+    // SAFETY: the address has its length.
+    assert_eq!(unsafe { function(socket.as_raw_fd(), ptr::from_ref(&address).cast(), length) }, 0);
+}
+
+/// Checks that a connection carries bytes.
+fn check([mut from, mut to]: [&TcpStream; 2]) {
+    let mut bytes = [0; 5];
+    from.write_all(b"bytes").unwrap();
+    to.read_exact(&mut bytes).unwrap();
+    assert_eq!(&bytes, b"bytes");
+}
+
 #[test]
 fn select_leaves_memory_behind_small_sets_alone() {
     preloaded("select_leaves_memory_behind_small_sets_alone", || {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let number = listener.as_raw_fd();
         // The acceptor gets a number that the program's sets have no word for.
-        let between: Vec<_> = (0..200).map(|_| std::fs::File::open("/dev/null").unwrap()).collect();
+        let between: Vec<_> = (0..200).map(|_| File::open("/dev/null").unwrap()).collect();
         assert!((number as u32) < c_ulong::BITS && between.last().unwrap().as_raw_fd() as u32 > c_ulong::BITS);
         let set = [1 << number, c_ulong::MAX, c_ulong::MAX, c_ulong::MAX, c_ulong::MAX];
         for expected in [0, 1] {
-            let client = (expected == 1).then(|| std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap());
+            let client = (expected == 1).then(|| TcpStream::connect(listener.local_addr().unwrap()).unwrap());
             // The second set has the listener too, which is never writable.
             let mut sets = [set; 3];
             let mut time = libc::timeval { tv_sec: 60 * expected, tv_usec: 0 };
@@ -63,5 +108,134 @@ fn select_leaves_memory_behind_small_sets_alone() {
             assert!(sets.iter().all(|found| found[1..] == set[1..]), "{sets:x?}");
             drop(client);
         }
+    });
+}
+
+#[test]
+fn a_number_that_was_closed_elsewhere_is_not_the_stream() {
+    preloaded("a_number_that_was_closed_elsewhere_is_not_the_stream", || {
+        let [client, server] = pair();
+        let number = client.into_raw_fd();
+        // SAFETY: the stream of C owns the descriptor, and closes it within the C library.
+        unsafe { libc::fclose(libc::fdopen(number, c"r".as_ptr())) };
+        let path = env::temp_dir().join(format!("trespass-sockets-{}", process::id()));
+        let open = || File::options().create(true).append(true).open(&path).unwrap();
+        let files: Vec<_> = (0..=number).map(|_| open()).collect();
+        let mut file = files.into_iter().find(|file| file.as_raw_fd() == number).unwrap();
+        file.write_all(b"secret").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"secret");
+        fs::remove_file(path).unwrap();
+        drop(file);
+        server.set_read_timeout(Some(Duration::from_millis(LONG as u64))).unwrap();
+        assert_eq!((&server).read(&mut [0; 9]).unwrap(), 0, "the end");
+    });
+}
+
+#[test]
+fn a_child_that_borrows_the_memory_leaves_the_numbers_alone() {
+    /// What the child does: `dup2` with two numbers.
+    extern "C" fn child(numbers: *mut c_void) -> c_int {
+        // SAFETY: the parent passes an array.
+        let [from, to] = unsafe { *numbers.cast::<[c_int; 2]>() };
+        // SAFETY: both are descriptors of the child.
+        unsafe { libc::_exit(c_int::from(libc::dup2(from, to) != to)) }
+    }
+    preloaded("a_child_that_borrows_the_memory_leaves_the_numbers_alone", || {
+        let [client, server] = pair();
+        let mut zero = File::open("/dev/zero").unwrap();
+        let mut numbers = [client.as_raw_fd(), zero.as_raw_fd()];
+        let mut stack = vec![0_u128; 8192];
+        let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+        // SAFETY: the child ends before the stack, whose upper end it gets.
+        unsafe {
+            let top = stack.as_mut_ptr_range().end.cast();
+            let id = libc::clone(child, top, flags, ptr::from_mut(&mut numbers).cast());
+            let mut status = -1;
+            assert_eq!((libc::waitpid(id, &raw mut status, 0), status), (id, 0));
+        }
+        (&server).write_all(b"bytes").unwrap();
+        let mut bytes = [1; 5];
+        zero.read_exact(&mut bytes).unwrap();
+        assert_eq!(bytes, [0; 5]);
+        check([&client, &server]);
+    });
+}
+
+#[test]
+fn children_cannot_write_to_a_stream() {
+    preloaded("children_cannot_write_to_a_stream", || {
+        let [client, mut server] = pair();
+        let number = client.as_raw_fd();
+        let fails = |command: &mut Command| assert!(!command.status().unwrap().success(), "{command:?}");
+        // The C library duplicates.
+        fails(Command::new("sh").args(["-c", "echo lost"]).stdout(OwnedFd::from(client.try_clone().unwrap())));
+        let child = |text: &str, before: fn(c_int)| {
+            let mut command = Command::new("sh");
+            command.args(["-c", text]);
+            let prepare = move || {
+                before(number);
+                Ok(())
+            };
+            // SAFETY: the calls are allowed between fork and exec.
+            unsafe { command.pre_exec(prepare) };
+            command
+        };
+        // SAFETY: a call with numbers.
+        fails(&mut child("echo lost", |number| assert!(unsafe { libc::dup2(number, 1) } == 1)));
+        // SAFETY: calls with numbers.
+        fails(&mut child(&format!("echo lost >&{number}"), |number| unsafe {
+            libc::ioctl(number, libc::FIONCLEX);
+            libc::fcntl(number, libc::F_SETFD, 0);
+        }));
+        // SAFETY: calls with numbers, and the bytes are an array.
+        let mut child = child("true", |number| unsafe {
+            for copy in [libc::dup(number), libc::fcntl(number, libc::F_DUPFD, 0), number] {
+                assert!(copy >= 0 && libc::write(copy, [0; 4].as_ptr().cast(), 4) == -1);
+                assert_eq!(Error::last_os_error().raw_os_error(), Some(libc::EIO));
+            }
+        });
+        assert!(child.status().unwrap().success());
+        check([&client, &server]);
+        drop(client);
+        assert_eq!(server.read(&mut [0; 9]).unwrap(), 0, "the end");
+    });
+}
+
+#[test]
+fn a_listener_that_an_epoll_watches_before_it_listens_gets_events() {
+    preloaded("a_listener_that_an_epoll_watches_before_it_listens_gets_events", || {
+        let listener = socket();
+        call(libc::bind, &listener, 0);
+        let listener = TcpListener::from(listener);
+        let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
+        // SAFETY: only the owner closes the epoll, and the events are variables.
+        unsafe {
+            let epoll = OwnedFd::from_raw_fd(libc::epoll_create1(libc::EPOLL_CLOEXEC));
+            let add = libc::EPOLL_CTL_ADD;
+            assert_eq!(libc::epoll_ctl(epoll.as_raw_fd(), add, listener.as_raw_fd(), &raw mut event), 0);
+            assert_eq!(libc::listen(listener.as_raw_fd(), 5), 0);
+            listener.set_nonblocking(true).unwrap();
+            assert!(listener.accept().is_err());
+            let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            assert_eq!(libc::epoll_wait(epoll.as_raw_fd(), &raw mut event, 1, LONG), 1);
+            let (server, _) = listener.accept().unwrap();
+            server.set_nonblocking(false).unwrap();
+            check([&client, &server]);
+        }
+    });
+}
+
+#[test]
+fn both_numbers_of_a_socket_are_connected() {
+    preloaded("both_numbers_of_a_socket_are_connected", || {
+        let listener = listen();
+        let address = listener.local_addr().unwrap();
+        let first = socket();
+        let second = first.try_clone().unwrap();
+        call(libc::connect, &first, address.port());
+        let [first, second] = [first, second].map(TcpStream::from);
+        let (server, _) = listener.accept().unwrap();
+        check([&first, &server]);
+        check([&second, &server]);
     });
 }

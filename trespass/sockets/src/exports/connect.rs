@@ -22,10 +22,11 @@ unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
     let result = unsafe { system::listen(fd, backlog) };
     if result == 0
         && table::find(fd).is_none()
+        && !table::is_held(fd)
         && is_tcp(fd)
         && let Some(listener) = Listener::new(fd)
     {
-        drop(table::insert(fd, Entry::Listener(Arc::new(listener))));
+        drop(table::insert(fd, Entry::Listener(Arc::new(listener)), fd));
     }
     result
 }
@@ -80,7 +81,7 @@ fn accept_stream(listener: &Listener, flags: c_int) -> Option<(c_int, SocketAddr
         system::control(number, libc::F_SETFL, libc::O_NONBLOCK).ok()?;
     }
     settings().log(|| format!("accepted {peer} over {}", stream.path()));
-    drop(table::insert(program.into_raw_fd(), Entry::Stream(stream)));
+    drop(table::insert(program.into_raw_fd(), Entry::Stream(stream), number));
     Some((number, peer))
 }
 
@@ -117,10 +118,10 @@ unsafe extern "C" fn connect(fd: c_int, to: *const sockaddr, length: socklen_t) 
 }
 
 /// Connects over RDMA, and puts the mirror in place of the socket. Returns false if the program shall connect over TCP:
-/// also if an epoll watches the socket, or the program has bound it to an address.
+/// also if an epoll watches the socket, another number stands for it, or the program has bound it to an address.
 fn connect_stream(fd: c_int, peer: SocketAddr) -> bool {
     let Some(port) = settings().port(peer.port()) else { return false };
-    if !table::fits(fd) || table::is_watched(fd) || !is_tcp(fd) {
+    if !table::fits(fd) || table::is_held(fd) || !is_tcp(fd) {
         return false;
     }
     let is_bound = address::local(fd).is_none_or(|local| local.port() != 0 || !local.ip().is_unspecified());
@@ -139,7 +140,7 @@ fn connect_stream(fd: c_int, peer: SocketAddr) -> bool {
             system::copy_time(fd, program.as_raw_fd(), name);
         }
         // First: a call of another thread that finds the mirror must also find its stream.
-        drop(table::insert(fd, Entry::Stream(Arc::clone(&stream))));
+        drop(table::insert(fd, Entry::Stream(Arc::clone(&stream)), program.as_raw_fd()));
         // A program that is executed would find no stream for the number.
         // SAFETY: both descriptors are open, and the program gets another file for this number.
         if unsafe { system::dup3(program.as_raw_fd(), fd, libc::O_CLOEXEC) } < 0 {

@@ -1,6 +1,11 @@
 //! Functions for descriptors of any kind.
 
 use std::ffi::{c_int, c_uint, c_ulong};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::OnceLock;
+
+use libc::posix_spawn_file_actions_t;
+use trespass::PerProcess;
 
 use super::fail;
 use crate::system;
@@ -38,14 +43,19 @@ unsafe extern "C" fn closefrom(first: c_int) {
 
 /// Lets a new number stand for what another stands for.
 fn share(fd: c_int, new: c_int) -> c_int {
-    let entry = match table::find(fd) {
-        Some(Found::Stream(stream)) => Entry::Stream(stream),
-        Some(Found::Listener(listener)) => Entry::Listener(listener),
-        Some(Found::Inherited) | None => return new,
-    };
     if new < 0 {
         return new;
     }
+    let entry = match table::find(fd) {
+        Some(Found::Stream(stream)) if !table::is_borrowed() => Entry::Stream(stream),
+        Some(Found::Listener(listener)) => Entry::Listener(listener),
+        Some(Found::Stream(_) | Found::Inherited) => return bury(new),
+        None => {
+            table::hold(fd);
+            table::hold(new);
+            return new;
+        }
+    };
     if !table::fits(new) {
         // SAFETY: the program does not get this number.
         unsafe { system::close(new) };
@@ -55,8 +65,23 @@ fn share(fd: c_int, new: c_int) -> c_int {
         // A program that is executed would find no stream for the number.
         _ = system::control(new, libc::F_SETFD, libc::FD_CLOEXEC);
     }
-    drop(table::insert(new, entry));
+    drop(table::insert(new, entry, new));
     new
+}
+
+/// Puts a socket of which each use fails in place of a new number for a stream of the parent. A program that this process
+/// executes would not notice that the mirror carries no bytes.
+fn bury(new: c_int) -> c_int {
+    let flags = system::control(new, libc::F_GETFD, 0).unwrap_or(0);
+    let flags = if flags & libc::FD_CLOEXEC == 0 { 0 } else { libc::O_CLOEXEC };
+    // SAFETY: both descriptors are open, and the program gets another file for this number.
+    if system::dead().is_ok_and(|dead| unsafe { system::dup3(dead.as_raw_fd(), new, flags) } == new) {
+        table::insert_inherited(new);
+        return new;
+    }
+    // SAFETY: the program does not get this number.
+    unsafe { system::close(new) };
+    fail(libc::EMFILE)
 }
 
 #[unsafe(no_mangle)]
@@ -67,15 +92,15 @@ unsafe extern "C" fn dup(fd: c_int) -> c_int {
 
 /// Lets a number that may be in use stand for what another stands for.
 fn replace_number(fd: c_int, number: c_int, duplicate: impl FnOnce() -> c_int) -> c_int {
-    let before = table::remove(number);
+    let is_known = table::find(number).is_some();
+    let before = table::remove(number).filter(|_| is_known);
     let new = duplicate();
     if new < 0 {
         let error = system::errno();
-        if let Some(before) = before {
-            drop(table::insert(number, before));
-        }
+        drop(before.and_then(|before| table::insert(number, before, number)));
         return fail(error);
     }
+    drop(before);
     share(fd, new)
 }
 
@@ -99,16 +124,37 @@ unsafe extern "C" fn dup3(fd: c_int, number: c_int, flags: c_int) -> c_int {
     replace_number(fd, number, || unsafe { system::dup3(fd, number, flags) })
 }
 
+/// The C library duplicates the descriptor later, in the new process and without this library.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn posix_spawn_file_actions_adddup2(
+    actions: *mut posix_spawn_file_actions_t,
+    fd: c_int,
+    number: c_int,
+) -> c_int {
+    static DEAD: PerProcess<OnceLock<Option<OwnedFd>>> = PerProcess::new(OnceLock::new(), Box::default);
+    let fd = match table::find(fd) {
+        Some(Found::Stream(_) | Found::Inherited) => match DEAD.get().get_or_init(|| system::dead().ok()) {
+            Some(dead) => dead.as_raw_fd(),
+            None => return libc::EMFILE,
+        },
+        _ => fd,
+    };
+    // SAFETY: guaranteed by the caller.
+    unsafe { system::posix_spawn_file_actions_adddup2(actions, fd, number) }
+}
+
 /// The C library's function takes any number of arguments; this one gets the registers of the first three.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
+    if matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) {
+        // SAFETY: guaranteed by the caller.
+        return share(fd, unsafe { system::fcntl(fd, command, argument) });
+    }
     // SAFETY: guaranteed by the caller.
     let Some(found) = table::find(fd) else { return unsafe { system::fcntl(fd, command, argument) } };
     match (command, found) {
-        // SAFETY: guaranteed by the caller.
-        (libc::F_DUPFD | libc::F_DUPFD_CLOEXEC, _) => share(fd, unsafe { system::fcntl(fd, command, argument) }),
         // The mirror stays closed for programs that are executed.
-        (libc::F_SETFD, Found::Stream(_)) => 0,
+        (libc::F_SETFD, Found::Stream(_) | Found::Inherited) => 0,
         (libc::F_SETFL, Found::Stream(stream)) => {
             // SAFETY: guaranteed by the caller.
             let result = unsafe { system::fcntl(fd, command, argument) };
@@ -137,6 +183,8 @@ unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_in
         _ => return unsafe { system::ioctl(fd, request, argument) },
     };
     match request {
+        // As with `F_SETFD`.
+        libc::FIONCLEX | libc::FIOCLEX => 0,
         libc::FIONREAD if argument != 0 => {
             let count = c_int::try_from(stream.readable(fd)).unwrap_or(c_int::MAX);
             // SAFETY: guaranteed by the caller.

@@ -45,7 +45,7 @@ fn find(fd: c_int) -> Result<Option<Found>, c_int> {
     }
     match Inside::enter() {
         Some(_inside) => Ok(table::find(fd)),
-        None if table::is_watched(fd) => Ok(None),
+        None if table::is_held(fd) => Ok(None),
         None => {
             let flags = system::control(fd, libc::F_GETFL, 0).unwrap_or(0);
             Err(refusal(flags & libc::O_NONBLOCK == 0))

@@ -202,7 +202,7 @@ unsafe extern "C" fn epoll_ctl(epoll: c_int, operation: c_int, fd: c_int, event:
         return result;
     }
     if operation == libc::EPOLL_CTL_ADD {
-        table::mark_watched(fd);
+        table::hold(fd);
     }
     if let Some(other) = other {
         // SAFETY: guaranteed by the caller. It may be there already, for another number of the same listener.
