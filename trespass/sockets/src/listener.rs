@@ -5,11 +5,14 @@
 //! process of the same port then accepts over TCP only.
 
 use std::ffi::c_int;
-use std::io;
+use std::fmt;
+use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, RawFd};
-use std::sync::OnceLock;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
+use libc::epoll_event;
 use trespass::{Acceptor, Connection};
 
 use crate::address;
@@ -17,38 +20,99 @@ use crate::rdma;
 use crate::settings::settings;
 use crate::system;
 
+/// How long a port that another process serves over RDMA is left alone.
+const RETRY: Duration = Duration::from_secs(1);
+
 #[derive(Debug)]
 pub(crate) struct Listener {
     /// The family and the address of the TCP socket.
     pub(crate) family: c_int,
     address: SocketAddr,
-    acceptor: OnceLock<Option<Acceptor>>,
+    state: Mutex<State>,
+}
+
+struct State {
+    acceptor: Option<Arc<Acceptor>>,
+    /// When to make the acceptor; `None` for never.
+    next: Option<Instant>,
+    has_logged: bool,
+    /// The epolls that watch the listener, with the events.
+    epolls: Vec<(c_int, epoll_event)>,
+}
+
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("State").field("acceptor", &self.acceptor).field("next", &self.next).finish_non_exhaustive()
+    }
 }
 
 impl Listener {
     /// Returns the listener of a TCP socket that listens, unless the settings exclude its port.
     pub(crate) fn new(fd: c_int) -> Option<Listener> {
+        if system::option(fd, libc::SOL_SOCKET, libc::SO_ACCEPTCONN)? == 0 {
+            return None;
+        }
         let address = address::local(fd)?;
         settings().port(address.port())?;
         let family = system::option(fd, libc::SOL_SOCKET, libc::SO_DOMAIN)?;
-        Some(Listener { family, address, acceptor: OnceLock::new() })
+        let state = State { acceptor: None, next: Some(Instant::now()), has_logged: false, epolls: Vec::new() };
+        Some(Listener { family, address, state: Mutex::new(state) })
     }
 
-    /// Returns the acceptor. The first call of the process makes it.
-    fn acceptor(&self) -> Option<&Acceptor> {
-        if self.acceptor.get().is_none() {
-            let acceptor = self.bind();
-            let address = self.address;
-            settings().log(|| match &acceptor {
-                Ok(_) => format!("listening at {address} over RDMA and TCP"),
-                Err(error) => format!("listening at {address} over TCP only: {error}"),
-            });
-            // Another thread may make one meanwhile; one of the two found the port in use.
-            if acceptor.is_ok() || self.acceptor.get().is_none() {
-                _ = self.acceptor.set(acceptor.ok());
-            }
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the acceptor. The first call of the process makes it; if another process has the port, a later one does.
+    fn acceptor(&self) -> Option<Arc<Acceptor>> {
+        let mut state = self.state();
+        if state.acceptor.is_some() || state.next.is_none_or(|next| Instant::now() < next) {
+            return state.acceptor.clone();
         }
-        self.acceptor.get()?.as_ref()
+        let made = self.bind();
+        let address = self.address;
+        match &made {
+            Err(_) if state.has_logged => {}
+            Ok(_) => settings().log(|| format!("listening at {address} over RDMA and TCP")),
+            Err(error) => settings().log(|| format!("listening at {address} over TCP only: {error}")),
+        }
+        state.has_logged = true;
+        let is_in_use = matches!(&made, Err(error) if error.kind() == ErrorKind::AddrInUse);
+        state.next = is_in_use.then(|| Instant::now() + RETRY);
+        let acceptor = Arc::new(made.ok()?);
+        state.acceptor = Some(Arc::clone(&acceptor));
+        let epolls = state.epolls.clone();
+        drop(state);
+        for (epoll, mut event) in epolls {
+            watch(&acceptor, epoll, libc::EPOLL_CTL_ADD, &raw mut event);
+        }
+        Some(acceptor)
+    }
+
+    /// The program has told an epoll about the listener.
+    ///
+    /// # Safety
+    ///
+    /// `event` is null, or an event.
+    pub(crate) unsafe fn follow(&self, epoll: c_int, operation: c_int, event: *mut epoll_event) {
+        let mut state = self.state();
+        state.epolls.retain(|(known, _)| *known != epoll);
+        // SAFETY: guaranteed by the caller.
+        if let Some(event) = unsafe { event.as_ref() }.filter(|_| operation != libc::EPOLL_CTL_DEL) {
+            state.epolls.push((epoll, *event));
+        }
+        if let Some(acceptor) = &state.acceptor {
+            watch(acceptor, epoll, operation, event);
+        }
+    }
+
+    /// The TCP socket listens no more.
+    pub(crate) fn close(&self) {
+        let mut state = self.state();
+        state.next = None;
+        let acceptor = state.acceptor.take();
+        drop(state);
+        drop(acceptor);
     }
 
     fn bind(&self) -> io::Result<Acceptor> {
@@ -64,6 +128,14 @@ impl Listener {
         self.acceptor()?.descriptor().ok().map(|fd| fd.as_raw_fd())
     }
 
+    /// Whether a connection over RDMA waits.
+    pub(crate) fn is_ready(&self) -> bool {
+        let Some(fd) = self.readiness() else { return false };
+        let mut place = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+        // SAFETY: one element.
+        unsafe { system::poll(&raw mut place, 1, 0) == 1 }
+    }
+
     /// Returns the next connection over RDMA, if there is one, with its addresses.
     pub(crate) fn accept(&self) -> Option<(Connection, (SocketAddr, SocketAddr))> {
         let acceptor = self.acceptor()?;
@@ -75,6 +147,14 @@ impl Listener {
                 return Some((connection, (local, peer)));
             }
         }
+    }
+}
+
+/// Tells an epoll about an acceptor. It may be there already, for another number of the same listener.
+fn watch(acceptor: &Acceptor, epoll: c_int, operation: c_int, event: *mut epoll_event) {
+    if let Ok(fd) = acceptor.descriptor() {
+        // SAFETY: the event is null for an operation without one, or an event, as for the listener itself.
+        unsafe { system::epoll_ctl(epoll, operation, fd.as_raw_fd(), event) };
     }
 }
 

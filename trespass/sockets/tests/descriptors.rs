@@ -4,13 +4,13 @@
 use std::env;
 use std::ffi::{c_int, c_ulong, c_void};
 use std::fs::{self, File};
-use std::io::{Error, Read, Write};
+use std::io::{Error, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{self, Command};
 use std::ptr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The name of this variable is for the program; its value has no meaning.
 const IS_PROGRAM: &str = "TRESPASS_SOCKETS_TEST_PROGRAM";
@@ -183,7 +183,7 @@ fn children_cannot_write_to_a_stream() {
         // SAFETY: a call with numbers.
         fails(&mut child("echo lost", |number| assert!(unsafe { libc::dup2(number, 1) } == 1)));
         // SAFETY: calls with numbers.
-        fails(&mut child(&format!("echo lost >&{number}"), |number| unsafe {
+        fails(&mut child(&format!("test -e /proc/self/fd/{number}"), |number| unsafe {
             libc::ioctl(number, libc::FIONCLEX);
             libc::fcntl(number, libc::F_SETFD, 0);
         }));
@@ -237,5 +237,92 @@ fn both_numbers_of_a_socket_are_connected() {
         let (server, _) = listener.accept().unwrap();
         check([&first, &server]);
         check([&second, &server]);
+    });
+}
+
+/// Whether a connection uses RDMA: its descriptor is not a TCP socket for the system.
+fn is_rdma(socket: &impl AsRawFd) -> bool {
+    let (mut value, mut length) = (0, size_of::<c_int>());
+    let (place, space) = (ptr::from_mut::<c_int>(&mut value), ptr::from_mut(&mut length));
+    // SAFETY: the value has space for the length.
+    let call = unsafe {
+        libc::syscall(libc::SYS_getsockopt, socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_DOMAIN, place, space)
+    };
+    call == 0 && value == libc::AF_UNIX
+}
+
+#[test]
+fn a_listener_that_was_shut_down_refuses() {
+    preloaded("a_listener_that_was_shut_down_refuses", || {
+        let listener = listen();
+        let address = listener.local_addr().unwrap();
+        // SAFETY: a call with numbers.
+        assert_eq!(unsafe { libc::shutdown(listener.as_raw_fd(), libc::SHUT_RDWR) }, 0);
+        assert_eq!(TcpStream::connect(address).unwrap_err().kind(), ErrorKind::ConnectionRefused);
+        assert!(listener.accept().is_err());
+    });
+}
+
+#[test]
+fn a_connection_waits_until_there_are_descriptors() {
+    preloaded("a_connection_waits_until_there_are_descriptors", || {
+        let listener = listen();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        assert_eq!(poll(&listener, libc::POLLIN, LONG), libc::POLLIN);
+        let mut before = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: the limits are variables.
+        let error = unsafe {
+            assert_eq!(libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut before), 0);
+            let none = libc::rlimit { rlim_cur: 3, ..before };
+            assert_eq!(libc::setrlimit(libc::RLIMIT_NOFILE, &raw const none), 0);
+            let error = listener.accept().unwrap_err();
+            assert_eq!(libc::setrlimit(libc::RLIMIT_NOFILE, &raw const before), 0);
+            error
+        };
+        assert_eq!(error.raw_os_error(), Some(libc::EMFILE));
+        let (server, _) = listener.accept().unwrap();
+        assert!(is_rdma(&client) && is_rdma(&server));
+        check([&client, &server]);
+    });
+}
+
+#[test]
+fn a_listener_gets_its_port_when_another_ends() {
+    preloaded("a_listener_gets_its_port_when_another_ends", || {
+        let mut port = 0;
+        let [first, second] = [(), ()].map(|()| {
+            let socket = socket();
+            let one: c_int = 1;
+            let value = ptr::from_ref(&one).cast();
+            let length = size_of::<c_int>() as libc::socklen_t;
+            // SAFETY: the value has its length.
+            unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_REUSEPORT, value, length) };
+            call(libc::bind, &socket, port);
+            // SAFETY: a call with numbers.
+            assert_eq!(unsafe { libc::listen(socket.as_raw_fd(), 5) }, 0);
+            let listener = TcpListener::from(socket);
+            port = listener.local_addr().unwrap().port();
+            listener
+        });
+        assert_eq!(poll(&first, libc::POLLIN, 0), 0);
+        let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
+        // SAFETY: only the owner closes the epoll.
+        let epoll = unsafe { OwnedFd::from_raw_fd(libc::epoll_create1(libc::EPOLL_CLOEXEC)) };
+        let add = libc::EPOLL_CTL_ADD;
+        // SAFETY: the event is a variable.
+        assert_eq!(unsafe { libc::epoll_ctl(epoll.as_raw_fd(), add, second.as_raw_fd(), &raw mut event) }, 0);
+        drop(first);
+        let begin = Instant::now();
+        loop {
+            let client = TcpStream::connect(second.local_addr().unwrap()).unwrap();
+            // SAFETY: there is space for one event.
+            assert_eq!(unsafe { libc::epoll_wait(epoll.as_raw_fd(), &raw mut event, 1, LONG) }, 1);
+            let (server, _) = second.accept().unwrap();
+            check([&client, &server]);
+            if is_rdma(&client) {
+                return;
+            }
+            assert!(begin.elapsed().as_millis() < LONG as u128, "TCP only");
+        }
     });
 }

@@ -1,13 +1,14 @@
 //! Functions that listen, accept, connect and shut down.
 
 use std::ffi::c_int;
+use std::io;
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsRawFd, IntoRawFd};
 use std::sync::Arc;
 
 use libc::{pollfd, sockaddr, socklen_t, timeval};
 
-use super::{done, fail};
+use super::{done, fail, number};
 use crate::address;
 use crate::listener::{Listener, is_tcp};
 use crate::rdma;
@@ -45,14 +46,15 @@ unsafe extern "C" fn accept4(fd: c_int, from: *mut sockaddr, length: *mut sockle
     let Some(readiness) = listener.readiness() else { return unsafe { system::accept4(fd, from, length, flags) } };
     loop {
         match accept_stream(&listener, flags) {
-            Some((number, peer)) => {
+            Ok(Some((number, peer))) => {
                 // SAFETY: guaranteed by the caller.
                 unsafe { address::store(peer, listener.family, from, length) };
                 return number;
             }
             // SAFETY: guaranteed by the caller. If no connection waits, the call returns at once.
-            None if is_nonblocking(fd) => return unsafe { system::accept4(fd, from, length, flags) },
-            None => {}
+            Ok(None) if is_nonblocking(fd) => return unsafe { system::accept4(fd, from, length, flags) },
+            Ok(None) => {}
+            Err(error) => return fail(number(&error)),
         }
         let mut fds = [fd, readiness].map(|fd| pollfd { fd, events: libc::POLLIN, revents: 0 });
         // SAFETY: the list has two elements.
@@ -68,21 +70,27 @@ unsafe extern "C" fn accept4(fd: c_int, from: *mut sockaddr, length: *mut sockle
 }
 
 /// Accepts a connection over RDMA, if one waits. Returns its number and the peer's address.
-fn accept_stream(listener: &Listener, flags: c_int) -> Option<(c_int, SocketAddr)> {
-    let (connection, (local, peer)) = listener.accept()?;
+fn accept_stream(listener: &Listener, flags: c_int) -> io::Result<Option<(c_int, SocketAddr)>> {
+    // The connection keeps waiting if the process has no descriptors for it.
+    match system::pair() {
+        Ok(pair) if table::fits(pair[0].as_raw_fd()) => {}
+        _ if !listener.is_ready() => return Ok(None),
+        Ok(_) => return Err(io::Error::from_raw_os_error(libc::EMFILE)),
+        Err(error) => return Err(error),
+    }
+    let Some((connection, (local, peer))) = listener.accept() else { return Ok(None) };
     let is_nonblocking = flags & libc::SOCK_NONBLOCK != 0;
-    let made = Stream::new(connection, listener.family, (local, peer), None, is_nonblocking);
-    let (stream, program) = made.ok()?;
+    let (stream, program) = Stream::new(connection, listener.family, (local, peer), None, is_nonblocking)?;
     let number = program.as_raw_fd();
     if !table::fits(number) {
-        return None;
+        return Err(io::Error::from_raw_os_error(libc::EMFILE));
     }
     if is_nonblocking {
-        system::control(number, libc::F_SETFL, libc::O_NONBLOCK).ok()?;
+        system::control(number, libc::F_SETFL, libc::O_NONBLOCK)?;
     }
     settings().log(|| format!("accepted {peer} over {}", stream.path()));
     drop(table::insert(program.into_raw_fd(), Entry::Stream(stream), number));
-    Some((number, peer))
+    Ok(Some((number, peer)))
 }
 
 fn is_nonblocking(fd: c_int) -> bool {
@@ -144,7 +152,7 @@ fn connect_stream(fd: c_int, peer: SocketAddr) -> bool {
         // A program that is executed would find no stream for the number.
         // SAFETY: both descriptors are open, and the program gets another file for this number.
         if unsafe { system::dup3(program.as_raw_fd(), fd, libc::O_CLOEXEC) } < 0 {
-            let error = std::io::Error::last_os_error();
+            let error = io::Error::last_os_error();
             drop(table::remove(fd));
             return Err(error);
         }
@@ -167,8 +175,17 @@ unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
     let stream = match table::find(fd) {
         Some(Found::Stream(stream)) => stream,
         Some(Found::Inherited) => return fail(libc::EIO),
-        // SAFETY: guaranteed by the caller.
-        _ => return unsafe { system::shutdown(fd, how) },
+        found => {
+            // SAFETY: guaranteed by the caller.
+            let result = unsafe { system::shutdown(fd, how) };
+            if let (Some(Found::Listener(listener)), 0, libc::SHUT_RD | libc::SHUT_RDWR) = (found, result, how) {
+                listener.close();
+                // It may listen again, but an epoll may watch it.
+                drop(table::remove(fd));
+                table::hold(fd);
+            }
+            return result;
+        }
     };
     let direction = match how {
         libc::SHUT_RD => Shutdown::Read,

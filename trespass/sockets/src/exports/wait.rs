@@ -192,10 +192,9 @@ unsafe extern "C" fn pselect(
 /// The events of a listener's acceptor are those of the listener.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn epoll_ctl(epoll: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) -> c_int {
-    let other = match operation {
-        libc::EPOLL_CTL_ADD => watch(fd),
-        _ => table::listener(fd).and_then(|listener| listener.readiness()),
-    };
+    if operation == libc::EPOLL_CTL_ADD {
+        watch(fd);
+    }
     // SAFETY: guaranteed by the caller.
     let result = unsafe { system::epoll_ctl(epoll, operation, fd, event) };
     if result != 0 {
@@ -204,9 +203,9 @@ unsafe extern "C" fn epoll_ctl(epoll: c_int, operation: c_int, fd: c_int, event:
     if operation == libc::EPOLL_CTL_ADD {
         table::hold(fd);
     }
-    if let Some(other) = other {
-        // SAFETY: guaranteed by the caller. It may be there already, for another number of the same listener.
-        unsafe { system::epoll_ctl(epoll, operation, other, event) };
+    if let Some(listener) = table::listener(fd) {
+        // SAFETY: guaranteed by the caller.
+        unsafe { listener.follow(epoll, operation, event) };
     }
     0
 }
