@@ -11,6 +11,7 @@
 //! | `table` | which numbers of descriptors are streams and listeners |
 //! | `stream`, `listener` | what the C functions do with them |
 //! | `rdma` | the worker, and attempts to connect |
+//! | `refusals` | servers that use TCP only |
 //! | `mirror` | the descriptor of a stream |
 //! | `inside` | signal handlers that interrupt a call |
 //! | `settings` | the environment |
@@ -23,6 +24,7 @@ mod inside;
 mod listener;
 mod mirror;
 mod rdma;
+mod refusals;
 mod settings;
 mod stream;
 mod system;

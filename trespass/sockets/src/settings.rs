@@ -1,6 +1,7 @@
 //! The environment variables.
 
 use std::env;
+use std::fs;
 use std::ops::RangeInclusive;
 use std::sync::OnceLock;
 
@@ -10,6 +11,10 @@ const PORTS: &str = "TRESPASS_SOCKETS_PORTS";
 const SHIFT: &str = "TRESPASS_SOCKETS_SHIFT";
 /// Whether each connection prints a line.
 const LOG: &str = "TRESPASS_SOCKETS_LOG";
+
+/// The devices of softrnic if the variable names none.
+#[cfg(feature = "softrnic")]
+const DEFAULT_DEVICES: &str = "soft0,softiw0";
 
 #[derive(Debug, Default)]
 pub(crate) struct Settings {
@@ -23,13 +28,46 @@ pub(crate) struct Settings {
 pub(crate) fn settings() -> &'static Settings {
     static SETTINGS: OnceLock<Settings> = OnceLock::new();
     SETTINGS.get_or_init(|| {
-        // The first connection reports an error.
-        #[cfg(feature = "softrnic")]
-        drop(softrnic::register());
         let shift = env::var(SHIFT).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0);
         let logs = env::var_os(LOG).is_some_and(|value| value != "0");
-        Settings { ports: env::var(PORTS).ok().map(|text| ports(&text)), shift, logs }
+        let mut settings = Settings { ports: env::var(PORTS).ok().map(|text| ports(&text)), shift, logs };
+        let has_others = register(shift == 0);
+        if shift == 0 && (!has_others || has_iwarp()) {
+            settings.log(|| format!("TCP only: iWARP needs {SHIFT}"));
+            settings.ports = Some(Vec::new());
+        }
+        settings
     })
+}
+
+/// Registers the devices in software, without those of iWARP if a connection attempt would reach the TCP server itself.
+/// Returns false if none is left.
+#[cfg(feature = "softrnic")]
+fn register(skips_iwarp: bool) -> bool {
+    let named = env::var(softrnic::DEVICES_VARIABLE).unwrap_or_default();
+    let names = if named.trim().is_empty() { DEFAULT_DEVICES } else { &named };
+    let is_iwarp = |name: &&str| name.trim().starts_with("softiw");
+    // The first connection reports an error.
+    if !skips_iwarp || !names.split(',').any(|name| is_iwarp(&name)) {
+        drop(softrnic::register());
+        return true;
+    }
+    let others: Vec<_> = names.split(',').filter(|name| !is_iwarp(name)).collect();
+    let add = |builder: softrnic::Builder, name: &&str| builder.device(name.trim());
+    drop(others.iter().fold(softrnic::Builder::new(), add).register());
+    !others.is_empty()
+}
+
+#[cfg(not(feature = "softrnic"))]
+fn register(_: bool) -> bool {
+    true
+}
+
+/// Whether the system has a NIC for iWARP.
+fn has_iwarp() -> bool {
+    let devices = fs::read_dir("/sys/class/infiniband").into_iter().flatten().flatten();
+    let kind = |device: fs::DirEntry| fs::read_to_string(device.path().join("node_type"));
+    devices.filter_map(|device| kind(device).ok()).any(|kind| kind.contains("RNIC"))
 }
 
 impl Settings {

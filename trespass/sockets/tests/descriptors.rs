@@ -18,19 +18,26 @@ const IS_PROGRAM: &str = "TRESPASS_SOCKETS_TEST_PROGRAM";
 /// A time limit, in milliseconds, that only a lost event reaches.
 const LONG: c_int = 60_000;
 
-/// Runs the program of a test with the library preloaded.
-fn preloaded(name: &str, program: impl FnOnce()) {
+/// Runs the program of a test with the library preloaded. Returns what it said; nothing in the program.
+fn preloaded(name: &str, program: impl FnOnce()) -> Option<String> {
+    preloaded_on("soft0", name, program)
+}
+
+/// Runs the program of a test with devices in software.
+fn preloaded_on(devices: &str, name: &str, program: impl FnOnce()) -> Option<String> {
     if env::var_os(IS_PROGRAM).is_some() {
-        return program();
+        program();
+        return None;
     }
     let own = env::current_exe().unwrap();
     let library = own.with_file_name("libtrespass_sockets.so");
     assert!(library.is_file(), "{}", library.display());
     let mut command = Command::new(&own);
     command.args(["--exact", name, "--nocapture"]).env(IS_PROGRAM, "").env("LD_PRELOAD", &library);
-    let output = command.env("TRESPASS_SOCKETS_LOG", "1").env("SOFTRNIC_DEVICES", "soft0").output().unwrap();
+    let output = command.env("TRESPASS_SOCKETS_LOG", "1").env("SOFTRNIC_DEVICES", devices).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{said}");
+    Some(said)
 }
 
 /// A listener at which RDMA connections arrive.
@@ -325,4 +332,47 @@ fn a_listener_gets_its_port_when_another_ends() {
             assert!(begin.elapsed().as_millis() < LONG as u128, "TCP only");
         }
     });
+}
+
+#[test]
+fn a_server_of_tcp_is_asked_once() {
+    let said = preloaded("a_server_of_tcp_is_asked_once", || {
+        // Nothing waits for connections, so there is no acceptor.
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        for _ in 0..2 {
+            assert!(!is_rdma(&TcpStream::connect(listener.local_addr().unwrap()).unwrap()));
+        }
+    });
+    assert!(said.is_none_or(|said| said.contains("over TCP: the server used TCP only before")));
+}
+
+#[test]
+fn sockets_of_a_device_use_tcp() {
+    preloaded("sockets_of_a_device_use_tcp", || {
+        let listener = listen();
+        let client = socket();
+        let (name, length) = (c"lo", 3);
+        // SAFETY: the name has its length.
+        let bound = unsafe {
+            let option = libc::SO_BINDTODEVICE;
+            libc::setsockopt(client.as_raw_fd(), libc::SOL_SOCKET, option, name.as_ptr().cast(), length)
+        };
+        assert_eq!(bound, 0);
+        call(libc::connect, &client, listener.local_addr().unwrap().port());
+        assert!(!is_rdma(&client));
+    });
+}
+
+#[test]
+fn iwarp_does_not_call_at_ports_of_tcp() {
+    for devices in ["softiw0", "softiw0,soft0"] {
+        let said = preloaded_on(devices, "iwarp_does_not_call_at_ports_of_tcp", || {
+            let listener = listen();
+            let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let (server, _) = listener.accept().unwrap();
+            check([&client, &server]);
+        });
+        let has_iwarp = |said: &String| said.contains("softiw0 port");
+        assert!(said.is_none_or(|said| !has_iwarp(&said) && said.contains("iWARP") != said.contains("over soft0")));
+    }
 }

@@ -1,7 +1,7 @@
 //! Functions that listen, accept, connect and shut down.
 
 use std::ffi::c_int;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsRawFd, IntoRawFd};
 use std::sync::Arc;
@@ -12,10 +12,14 @@ use super::{done, fail, number};
 use crate::address;
 use crate::listener::{Listener, is_tcp};
 use crate::rdma;
+use crate::refusals;
 use crate::settings::settings;
 use crate::stream::Stream;
 use crate::system;
 use crate::table::{self, Entry, Found};
+
+/// The option `SO_BINDTOIFINDEX`, which also shows `SO_BINDTODEVICE`.
+const SO_BINDTOIFINDEX: c_int = 62;
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
@@ -118,56 +122,78 @@ unsafe extern "C" fn connect(fd: c_int, to: *const sockaddr, length: socklen_t) 
         Some(Found::Listener(_)) => return unsafe { system::connect(fd, to, length) },
     }
     // SAFETY: guaranteed by the caller.
-    match unsafe { address::read(to, length) } {
-        Some(peer) if connect_stream(fd, address::canonical(peer)) => 0,
-        // SAFETY: guaranteed by the caller.
-        _ => unsafe { system::connect(fd, to, length) },
+    let peer = unsafe { address::read(to, length) }.map(address::canonical);
+    let connected = match peer.filter(|peer| may_use_rdma(fd, *peer)) {
+        None => Ok(false),
+        Some(peer) => connect_stream(fd, peer).map(|()| true),
+    };
+    if let Ok(true) = connected {
+        return 0;
     }
+    // SAFETY: guaranteed by the caller.
+    let result = unsafe { system::connect(fd, to, length) };
+    // Without a server at all, the program may try again soon.
+    let number = system::errno();
+    if let (Some(peer), Err(error)) = (peer, connected)
+        && error.kind() == ErrorKind::ConnectionRefused
+        && (result == 0 || number == libc::EINPROGRESS)
+    {
+        refusals::note(peer);
+        system::set_errno(number);
+    }
+    result
 }
 
-/// Connects over RDMA, and puts the mirror in place of the socket. Returns false if the program shall connect over TCP:
-/// also if an epoll watches the socket, another number stands for it, or the program has bound it to an address.
-fn connect_stream(fd: c_int, peer: SocketAddr) -> bool {
-    let Some(port) = settings().port(peer.port()) else { return false };
-    if !table::fits(fd) || table::is_held(fd) || !is_tcp(fd) {
-        return false;
-    }
-    let is_bound = address::local(fd).is_none_or(|local| local.port() != 0 || !local.ip().is_unspecified());
-    if is_bound {
-        return false;
-    }
-    let connected = rdma::connect(SocketAddr::new(peer.ip(), port)).and_then(|connection| {
-        let (local, _) = connection.addresses()?;
-        let family = system::option(fd, libc::SOL_SOCKET, libc::SO_DOMAIN).unwrap_or(libc::AF_INET);
-        let flags = system::control(fd, libc::F_GETFL, 0)?;
-        let options = Some(system::duplicate(fd)?);
-        let is_nonblocking = flags & libc::O_NONBLOCK != 0;
-        let (stream, program) = Stream::new(connection, family, (local, peer), options, is_nonblocking)?;
-        system::control(program.as_raw_fd(), libc::F_SETFL, flags)?;
-        for name in [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO] {
-            system::copy_time(fd, program.as_raw_fd(), name);
-        }
-        // First: a call of another thread that finds the mirror must also find its stream.
-        drop(table::insert(fd, Entry::Stream(Arc::clone(&stream)), program.as_raw_fd()));
-        // A program that is executed would find no stream for the number.
-        // SAFETY: both descriptors are open, and the program gets another file for this number.
-        if unsafe { system::dup3(program.as_raw_fd(), fd, libc::O_CLOEXEC) } < 0 {
-            let error = io::Error::last_os_error();
-            drop(table::remove(fd));
-            return Err(error);
-        }
-        Ok(stream)
+/// Whether a socket may become a stream: not if an epoll watches it, another number stands for it, or the program has
+/// bound it to an address or a device, or marked it.
+fn may_use_rdma(fd: c_int, peer: SocketAddr) -> bool {
+    let has_option = |name| system::option(fd, libc::SOL_SOCKET, name).is_some_and(|value| value != 0);
+    let is_bound = || address::local(fd).is_none_or(|local| local.port() != 0 || !local.ip().is_unspecified());
+    settings().port(peer.port()).is_some()
+        && table::fits(fd)
+        && !table::is_held(fd)
+        && is_tcp(fd)
+        && !is_bound()
+        && !has_option(SO_BINDTOIFINDEX)
+        && !has_option(libc::SO_MARK)
+}
+
+/// Connects over RDMA, and puts the mirror in place of the socket. Returns an error if the program shall connect over TCP.
+fn connect_stream(fd: c_int, peer: SocketAddr) -> io::Result<()> {
+    let connected = attempt(fd, peer);
+    settings().log(|| match &connected {
+        Ok(stream) => format!("connected to {peer} over {}", stream.path()),
+        Err(error) => format!("connecting to {peer} over TCP: {error}"),
     });
-    match connected {
-        Ok(stream) => {
-            settings().log(|| format!("connected to {peer} over {}", stream.path()));
-            true
-        }
-        Err(error) => {
-            settings().log(|| format!("connecting to {peer} over TCP: {error}"));
-            false
-        }
+    connected.map(drop)
+}
+
+fn attempt(fd: c_int, peer: SocketAddr) -> io::Result<Arc<Stream>> {
+    if refusals::has(peer) {
+        return Err(io::Error::other("the server used TCP only before"));
     }
+    let port = settings().port(peer.port()).unwrap_or_default();
+    let connection = rdma::connect(SocketAddr::new(peer.ip(), port))?;
+    let (local, _) = connection.addresses()?;
+    let family = system::option(fd, libc::SOL_SOCKET, libc::SO_DOMAIN).unwrap_or(libc::AF_INET);
+    let flags = system::control(fd, libc::F_GETFL, 0)?;
+    let options = Some(system::duplicate(fd)?);
+    let is_nonblocking = flags & libc::O_NONBLOCK != 0;
+    let (stream, program) = Stream::new(connection, family, (local, peer), options, is_nonblocking)?;
+    system::control(program.as_raw_fd(), libc::F_SETFL, flags)?;
+    for name in [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO] {
+        system::copy_time(fd, program.as_raw_fd(), name);
+    }
+    // First: a call of another thread that finds the mirror must also find its stream.
+    drop(table::insert(fd, Entry::Stream(Arc::clone(&stream)), program.as_raw_fd()));
+    // A program that is executed would find no stream for the number.
+    // SAFETY: both descriptors are open, and the program gets another file for this number.
+    if unsafe { system::dup3(program.as_raw_fd(), fd, libc::O_CLOEXEC) } < 0 {
+        let error = io::Error::last_os_error();
+        drop(table::remove(fd));
+        return Err(error);
+    }
+    Ok(stream)
 }
 
 #[unsafe(no_mangle)]
