@@ -83,23 +83,18 @@ impl Listener {
         state.acceptor = Some(Arc::clone(&acceptor));
         let epolls = state.epolls.clone();
         drop(state);
-        for (epoll, mut event) in epolls {
-            watch(&acceptor, epoll, libc::EPOLL_CTL_ADD, &raw mut event);
+        for (epoll, event) in epolls {
+            watch(&acceptor, epoll, libc::EPOLL_CTL_ADD, Some(event));
         }
         Some(acceptor)
     }
 
-    /// The program has told an epoll about the listener.
-    ///
-    /// # Safety
-    ///
-    /// `event` is null, or an event.
-    pub(crate) unsafe fn follow(&self, epoll: c_int, operation: c_int, event: *mut epoll_event) {
+    /// The program has added the listener to an epoll, or changed or removed it.
+    pub(crate) fn follow(&self, epoll: c_int, operation: c_int, event: Option<epoll_event>) {
         let mut state = self.state();
         state.epolls.retain(|(known, _)| *known != epoll);
-        // SAFETY: guaranteed by the caller.
-        if let Some(event) = unsafe { event.as_ref() }.filter(|_| operation != libc::EPOLL_CTL_DEL) {
-            state.epolls.push((epoll, *event));
+        if let Some(event) = event.filter(|_| operation != libc::EPOLL_CTL_DEL) {
+            state.epolls.push((epoll, event));
         }
         if let Some(acceptor) = &state.acceptor {
             watch(acceptor, epoll, operation, event);
@@ -130,10 +125,7 @@ impl Listener {
 
     /// Whether a connection over RDMA waits.
     pub(crate) fn is_ready(&self) -> bool {
-        let Some(fd) = self.readiness() else { return false };
-        let mut place = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-        // SAFETY: one element.
-        unsafe { system::poll(&raw mut place, 1, 0) == 1 }
+        self.readiness().is_some_and(system::is_readable)
     }
 
     /// Returns the next connection over RDMA, if there is one, with its addresses.
@@ -150,11 +142,10 @@ impl Listener {
     }
 }
 
-/// Tells an epoll about an acceptor. It may be there already, for another number of the same listener.
-fn watch(acceptor: &Acceptor, epoll: c_int, operation: c_int, event: *mut epoll_event) {
+/// Adds an acceptor to an epoll, or changes or removes it. It may be there already, for another number of the same listener.
+fn watch(acceptor: &Acceptor, epoll: c_int, operation: c_int, event: Option<epoll_event>) {
     if let Ok(fd) = acceptor.descriptor() {
-        // SAFETY: the event is null for an operation without one, or an event, as for the listener itself.
-        unsafe { system::epoll_ctl(epoll, operation, fd.as_raw_fd(), event) };
+        system::change_epoll(epoll, operation, fd, event);
     }
 }
 

@@ -144,6 +144,27 @@ pub(crate) fn socket_of(fd: c_int) -> u64 {
     }
 }
 
+/// Whether a call that reads from a descriptor would not wait.
+pub(crate) fn is_readable(fd: c_int) -> bool {
+    let mut place = pollfd { fd, events: libc::POLLIN, revents: 0 };
+    // SAFETY: one element.
+    unsafe { poll(&raw mut place, 1, 0) == 1 }
+}
+
+/// Adds a descriptor to an epoll, or changes or removes it. An operation without an event removes.
+pub(crate) fn change_epoll(epoll: c_int, operation: c_int, fd: BorrowedFd<'_>, event: Option<epoll_event>) {
+    let mut event = event;
+    let place = event.as_mut().map_or(ptr::null_mut(), ptr::from_mut);
+    // SAFETY: the event is a variable; without one, the system refuses what needs one.
+    unsafe { epoll_ctl(epoll, operation, fd.as_raw_fd(), place) };
+}
+
+/// Registers a function that runs in each child of `fork(2)`, on its only thread. It must not lock or allocate.
+pub(crate) fn call_in_children(function: extern "C" fn()) {
+    // SAFETY: `function` only does what is allowed between fork and exec.
+    unsafe { libc::pthread_atfork(None, None, Some(function)) };
+}
+
 /// Returns a new TCP socket.
 pub(crate) fn tcp(family: c_int) -> io::Result<OwnedFd> {
     // SAFETY: only the owner closes the descriptor.

@@ -190,8 +190,7 @@ fn count_children() {
     ONCE.call_once(|| {
         Generation::this();
         OWNER.store(process::id(), Ordering::Relaxed);
-        // SAFETY: the handler only writes to an atomic, which is allowed between fork and exec.
-        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+        system::call_in_children(in_child);
     });
 }
 

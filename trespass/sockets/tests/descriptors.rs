@@ -3,12 +3,12 @@
 
 use std::env;
 use std::ffi::{c_int, c_ulong, c_void};
-use std::fs::{self, File};
-use std::io::{Error, ErrorKind, Read, Write};
+use std::fs::File;
+use std::io::{Error, ErrorKind, Read, Seek, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
-use std::process::{self, Command};
+use std::process::Command;
 use std::ptr;
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ const IS_PROGRAM: &str = "TRESPASS_SOCKETS_TEST_PROGRAM";
 /// A time limit, in milliseconds, that only a lost event reaches.
 const LONG: c_int = 60_000;
 
-/// Runs the program of a test with the library preloaded. Returns what it said; nothing in the program.
+/// Runs the program of a test with the library preloaded. Returns what it printed; nothing in the program.
 fn preloaded(name: &str, program: impl FnOnce()) -> Option<String> {
     preloaded_on("soft0", name, program)
 }
@@ -35,9 +35,9 @@ fn preloaded_on(devices: &str, name: &str, program: impl FnOnce()) -> Option<Str
     let mut command = Command::new(&own);
     command.args(["--exact", name, "--nocapture"]).env(IS_PROGRAM, "").env("LD_PRELOAD", &library);
     let output = command.env("TRESPASS_SOCKETS_LOG", "1").env("SOFTRNIC_DEVICES", devices).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{said}");
-    Some(said)
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{printed}");
+    Some(printed)
 }
 
 /// A listener at which RDMA connections arrive.
@@ -94,8 +94,8 @@ fn check([mut from, mut to]: [&TcpStream; 2]) {
 }
 
 #[test]
-fn select_leaves_memory_behind_small_sets_alone() {
-    preloaded("select_leaves_memory_behind_small_sets_alone", || {
+fn select_leaves_memory_after_small_sets_alone() {
+    preloaded("select_leaves_memory_after_small_sets_alone", || {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let number = listener.as_raw_fd();
         // The acceptor gets a number that the program's sets have no word for.
@@ -125,13 +125,15 @@ fn a_number_that_was_closed_elsewhere_is_not_the_stream() {
         let number = client.into_raw_fd();
         // SAFETY: the stream of C owns the descriptor, and closes it within the C library.
         unsafe { libc::fclose(libc::fdopen(number, c"r".as_ptr())) };
-        let path = env::temp_dir().join(format!("trespass-sockets-{}", process::id()));
-        let open = || File::options().create(true).append(true).open(&path).unwrap();
+        // SAFETY: only the owners close the descriptors.
+        let open = || unsafe { File::from_raw_fd(libc::memfd_create(c"file".as_ptr(), 0)) };
         let files: Vec<_> = (0..=number).map(|_| open()).collect();
         let mut file = files.into_iter().find(|file| file.as_raw_fd() == number).unwrap();
         file.write_all(b"secret").unwrap();
-        assert_eq!(fs::read(&path).unwrap(), b"secret");
-        fs::remove_file(path).unwrap();
+        file.rewind().unwrap();
+        let mut text = String::new();
+        file.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "secret");
         drop(file);
         server.set_read_timeout(Some(Duration::from_millis(LONG as u64))).unwrap();
         assert_eq!((&server).read(&mut [0; 9]).unwrap(), 0, "the end");
@@ -336,14 +338,14 @@ fn a_listener_gets_its_port_when_another_ends() {
 
 #[test]
 fn a_server_of_tcp_is_asked_once() {
-    let said = preloaded("a_server_of_tcp_is_asked_once", || {
+    let printed = preloaded("a_server_of_tcp_is_asked_once", || {
         // Nothing waits for connections, so there is no acceptor.
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         for _ in 0..2 {
             assert!(!is_rdma(&TcpStream::connect(listener.local_addr().unwrap()).unwrap()));
         }
     });
-    assert!(said.is_none_or(|said| said.contains("over TCP: the server used TCP only before")));
+    assert!(printed.is_none_or(|printed| printed.contains("over TCP: the server used TCP only before")));
 }
 
 #[test]
@@ -366,13 +368,17 @@ fn sockets_of_a_device_use_tcp() {
 #[test]
 fn iwarp_does_not_call_at_ports_of_tcp() {
     for devices in ["softiw0", "softiw0,soft0"] {
-        let said = preloaded_on(devices, "iwarp_does_not_call_at_ports_of_tcp", || {
+        let printed = preloaded_on(devices, "iwarp_does_not_call_at_ports_of_tcp", || {
             let listener = listen();
             let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
             let (server, _) = listener.accept().unwrap();
             check([&client, &server]);
         });
-        let has_iwarp = |said: &String| said.contains("softiw0 port");
-        assert!(said.is_none_or(|said| !has_iwarp(&said) && said.contains("iWARP") != said.contains("over soft0")));
+        let has_iwarp = |printed: &String| printed.contains("softiw0 port");
+        assert!(
+            printed.is_none_or(
+                |printed| !has_iwarp(&printed) && printed.contains("iWARP") != printed.contains("over soft0")
+            )
+        );
     }
 }

@@ -205,7 +205,7 @@ unsafe extern "C" fn epoll_ctl(epoll: c_int, operation: c_int, fd: c_int, event:
     }
     if let Some(listener) = table::listener(fd) {
         // SAFETY: guaranteed by the caller.
-        unsafe { listener.follow(epoll, operation, event) };
+        listener.follow(epoll, operation, unsafe { event.as_ref() }.copied());
     }
     0
 }
