@@ -7,7 +7,9 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use libc::{epoll_event, fd_set, iovec, msghdr, nfds_t, off_t, pollfd, sigset_t, size_t, sockaddr, socklen_t, ssize_t};
+use libc::{
+    FILE, epoll_event, fd_set, iovec, msghdr, nfds_t, off_t, pollfd, sigset_t, size_t, sockaddr, socklen_t, ssize_t,
+};
 use libc::{posix_spawn_file_actions_t, timespec, timeval};
 
 /// Declares functions with the names of those of the C library, which call them.
@@ -66,6 +68,21 @@ system! {
     select(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, time: *mut timeval) -> c_int;
     pselect(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, time: *const timespec, mask: *const sigset_t) -> c_int;
     epoll_ctl(epoll: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) -> c_int;
+}
+
+/// # Safety
+///
+/// As for the C library's function.
+pub(crate) unsafe fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
+    static NEXT: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+    let function = next(&NEXT, "fdopen\0");
+    if function.is_null() {
+        set_errno(libc::ENOSYS);
+        return ptr::null_mut();
+    }
+    type Function = unsafe extern "C" fn(c_int, *const c_char) -> *mut FILE;
+    // SAFETY: the C library's function of this name has this type, and the caller upholds its contract.
+    unsafe { mem::transmute::<*mut c_void, Function>(function)(fd, mode) }
 }
 
 /// Returns the function of the C library; `name` ends with a zero.

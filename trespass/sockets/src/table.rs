@@ -24,7 +24,8 @@ const BLOCKS: usize = 256;
 const KERNEL: u8 = 0;
 const STREAM: u8 = 1;
 const LISTENER: u8 = 2;
-/// A socket of the kernel that another file cannot replace, because an epoll watches it, or another number stands for it.
+/// A socket of the kernel that another file cannot replace, because an epoll watches it, a file of C has it, or another number
+/// stands for it.
 const HELD: u8 = 3;
 
 #[derive(Clone, Debug)]

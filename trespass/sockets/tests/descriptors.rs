@@ -123,8 +123,8 @@ fn a_number_that_was_closed_elsewhere_is_not_the_stream() {
     preloaded("a_number_that_was_closed_elsewhere_is_not_the_stream", || {
         let [client, server] = pair();
         let number = client.into_raw_fd();
-        // SAFETY: the stream of C owns the descriptor, and closes it within the C library.
-        unsafe { libc::fclose(libc::fdopen(number, c"r".as_ptr())) };
+        // SAFETY: nothing else closes the descriptor.
+        unsafe { libc::syscall(libc::SYS_close, number) };
         // SAFETY: only the owners close the descriptors.
         let open = || unsafe { File::from_raw_fd(libc::memfd_create(c"file".as_ptr(), 0)) };
         let files: Vec<_> = (0..=number).map(|_| open()).collect();
@@ -381,4 +381,30 @@ fn iwarp_does_not_call_at_ports_of_tcp() {
             )
         );
     }
+}
+
+#[test]
+fn files_of_c_read_and_write_streams() {
+    preloaded("files_of_c_read_and_write_streams", || {
+        let [client, mut server] = pair();
+        server.write_all(b"a line\n").unwrap();
+        let mut line = [0; 8];
+        // SAFETY: the file owns the descriptor, and the texts are long enough.
+        unsafe {
+            let file = libc::fdopen(client.into_raw_fd(), c"r+".as_ptr());
+            assert!(!libc::fgets(line.as_mut_ptr().cast(), 8, file).is_null());
+            assert!(libc::fputs(c"another".as_ptr(), file) >= 0);
+            assert_eq!(libc::fclose(file), 0);
+        }
+        assert_eq!(&line, b"a line\n\0");
+        let mut text = String::new();
+        server.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "another");
+        // A file that exists before would not notice the stream.
+        let (listener, client) = (listen(), socket());
+        // SAFETY: nobody closes the file.
+        assert!(unsafe { !libc::fdopen(client.as_raw_fd(), c"r".as_ptr()).is_null() });
+        call(libc::connect, &client, listener.local_addr().unwrap().port());
+        assert!(!is_rdma(&client));
+    });
 }

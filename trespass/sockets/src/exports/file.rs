@@ -1,10 +1,10 @@
 //! Functions for descriptors of any kind.
 
-use std::ffi::{c_int, c_uint, c_ulong};
+use std::ffi::{c_char, c_int, c_uint, c_ulong, c_void};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::OnceLock;
 
-use libc::posix_spawn_file_actions_t;
+use libc::{FILE, posix_spawn_file_actions_t, size_t, ssize_t};
 use trespass::PerProcess;
 
 use super::fail;
@@ -141,6 +141,54 @@ unsafe extern "C" fn posix_spawn_file_actions_adddup2(
     };
     // SAFETY: guaranteed by the caller.
     unsafe { system::posix_spawn_file_actions_adddup2(actions, fd, number) }
+}
+
+/// How the C library reads and writes a file of the program: `cookie_io_functions_t`.
+#[repr(C)]
+struct Calls {
+    read: unsafe extern "C" fn(*mut c_void, *mut c_void, size_t) -> ssize_t,
+    write: unsafe extern "C" fn(*mut c_void, *const c_void, size_t) -> ssize_t,
+    seek: Option<unsafe extern "C" fn(*mut c_void, *mut i64, c_int) -> c_int>,
+    close: unsafe extern "C" fn(*mut c_void) -> c_int,
+}
+
+unsafe extern "C" {
+    // Those of this library.
+    fn read(fd: c_int, to: *mut c_void, count: size_t) -> ssize_t;
+    fn write(fd: c_int, from: *const c_void, count: size_t) -> ssize_t;
+    fn fopencookie(cookie: *mut c_void, mode: *const c_char, calls: Calls) -> *mut FILE;
+}
+
+unsafe extern "C" fn read_file(cookie: *mut c_void, to: *mut c_void, count: size_t) -> ssize_t {
+    // SAFETY: guaranteed by the caller.
+    unsafe { read(cookie as c_int, to, count) }
+}
+
+unsafe extern "C" fn write_file(cookie: *mut c_void, from: *const c_void, count: size_t) -> ssize_t {
+    // SAFETY: guaranteed by the caller. Zero stands for an error.
+    unsafe { write(cookie as c_int, from, count) }.max(0)
+}
+
+unsafe extern "C" fn close_file(cookie: *mut c_void) -> c_int {
+    // SAFETY: the file owns the descriptor.
+    unsafe { close(cookie as c_int) }
+}
+
+/// The C library's files call the system without this library. The file of a stream calls this library.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
+    match table::find(fd) {
+        Some(Found::Stream(_) | Found::Inherited) => {
+            let calls = Calls { read: read_file, write: write_file, seek: None, close: close_file };
+            // SAFETY: guaranteed by the caller. The cookie is the number.
+            unsafe { fopencookie(fd as usize as *mut c_void, mode, calls) }
+        }
+        _ => {
+            table::hold(fd);
+            // SAFETY: guaranteed by the caller.
+            unsafe { system::fdopen(fd, mode) }
+        }
+    }
 }
 
 /// The C library's function takes any number of arguments; this one gets the registers of the first three.
