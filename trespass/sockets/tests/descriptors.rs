@@ -402,7 +402,7 @@ fn files_of_c_read_and_write_streams() {
         assert_eq!(text, "another");
         // A file that exists before would not notice the stream.
         let (listener, client) = (listen(), socket());
-        // SAFETY: nobody closes the file.
+        // SAFETY: nothing else uses the file.
         assert!(unsafe { !libc::fdopen(client.as_raw_fd(), c"r".as_ptr()).is_null() });
         call(libc::connect, &client, listener.local_addr().unwrap().port());
         assert!(!is_rdma(&client));
