@@ -120,6 +120,10 @@ fn find_entry(fd: c_int, kind: u8) -> Option<Found> {
 /// Returns the listener of a number.
 #[inline]
 pub(crate) fn listener(fd: c_int) -> Option<Arc<Listener>> {
+    // Without the system call for streams, which programs name to `epoll_ctl` often.
+    if place(fd)?.0.load(Ordering::Relaxed) != LISTENER {
+        return None;
+    }
     match find(fd)? {
         Found::Listener(listener) => Some(listener),
         _ => None,
