@@ -38,6 +38,8 @@ struct State {
     /// Whether the peer's end, and whether the end of the connection, is shown.
     is_ended: bool,
     has_failed: bool,
+    /// Whether the program has closed the stream: an epoll may know the descriptor until the last call has ended.
+    is_closed: bool,
 }
 
 #[derive(Debug, Default)]
@@ -100,6 +102,9 @@ impl Mirror {
     /// Bytes or the end have arrived, or there is room.
     fn report(&self, what: Wait) {
         let mut state = self.state();
+        if state.is_closed {
+            return;
+        }
         let is_watched = state.is_watched;
         let direction = &mut state.directions[what as usize];
         direction.reports += 1;
@@ -141,6 +146,11 @@ impl Mirror {
         true
     }
 
+    /// Shows nothing from now on.
+    pub(crate) fn close(&self) {
+        self.state().is_closed = true;
+    }
+
     /// Puts a byte for readers, even if one is there.
     pub(crate) fn renew(&self) {
         let mut state = self.state();
@@ -178,7 +188,7 @@ impl Mirror {
     pub(crate) fn show_end(&self, stream: &net::Stream) {
         let is_due = {
             let state = self.state();
-            state.is_watched && !state.is_ended && !state.has_failed
+            state.is_watched && !state.is_ended && !state.has_failed && !state.is_closed
         };
         if is_due {
             match stream.is_at_end() {

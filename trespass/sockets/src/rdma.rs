@@ -9,6 +9,8 @@ use trespass::{Connection, Generation, Handle, Options, PerProcess, Transport};
 
 /// How long an attempt may take before the program connects over TCP. A host without a listener refuses at once.
 const LIMIT: Duration = Duration::from_millis(500);
+/// How long a closed stream keeps its bytes for a peer that answers and does not read.
+const LINGER: Duration = Duration::from_secs(600);
 /// How long a host counts as unreachable over RDMA after an attempt has taken that long.
 const PAUSE: Duration = Duration::from_secs(60);
 
@@ -39,8 +41,9 @@ pub(crate) fn handle() -> io::Result<Handle> {
     }
     let mut options = Options::default();
     options.transport = Transport::Rdma;
-    // As with TCP, a peer that answers gets all bytes of a closed stream, however late it reads.
-    options.linger = Duration::MAX;
+    // As with TCP, a peer that answers gets the bytes of a closed stream, also if it reads late. A peer that never reads
+    // does not keep the memory of the stream.
+    options.linger = LINGER;
     Ok(state.handle.insert(Handle::new(&options)?).clone())
 }
 

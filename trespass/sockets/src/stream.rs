@@ -51,6 +51,13 @@ pub(crate) struct Manner {
     pub(crate) peeks: bool,
 }
 
+impl Drop for Stream {
+    fn drop(&mut self) {
+        // A waker of the worker may still run.
+        self.mirror.close();
+    }
+}
+
 impl Stream {
     /// Returns the stream and the program's descriptor. `options` is the socket that the program has made.
     pub(crate) fn new(

@@ -203,6 +203,13 @@ pub(crate) fn control(fd: c_int, command: c_int, argument: c_int) -> io::Result<
 }
 
 /// Duplicates a descriptor.
+/// Returns the number of descriptors for which the system has room now.
+pub(crate) fn most_numbers() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let size = status.lines().find_map(|line| line.strip_prefix("FDSize:"));
+    size.and_then(|size| size.trim().parse().ok()).unwrap_or(libc::FD_SETSIZE)
+}
+
 pub(crate) fn duplicate(fd: c_int) -> io::Result<OwnedFd> {
     // SAFETY: only the owner closes the new descriptor.
     control(fd, libc::F_DUPFD_CLOEXEC, 3).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })

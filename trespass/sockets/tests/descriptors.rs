@@ -118,6 +118,61 @@ fn select_leaves_memory_after_small_sets_alone() {
     });
 }
 
+/// The acceptor has a number below the largest that the program asks for, and none of the program's.
+#[test]
+fn select_reports_only_numbers_of_the_program() {
+    preloaded("select_reports_only_numbers_of_the_program", || {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let number = listener.as_raw_fd();
+        let wait = |count: c_int, asked: &[c_int]| {
+            // A program may pass more bits than its sets have, if it has no such descriptors.
+            let mut set = [0 as c_ulong; 16];
+            asked.iter().for_each(|fd| set[*fd as usize / 64] |= 1 << (fd % 64));
+            let mut time = libc::timeval { tv_sec: 60, tv_usec: 0 };
+            // SAFETY: the set has bits for all descriptors of the process.
+            let ready = unsafe {
+                libc::select(count, ptr::from_mut(&mut set).cast(), ptr::null_mut(), ptr::null_mut(), &raw mut time)
+            };
+            let found = (0..1024).filter(|fd| set[*fd as usize / 64] >> (fd % 64) & 1 != 0).collect::<Vec<c_int>>();
+            (ready, found)
+        };
+        // The first call makes the acceptor.
+        let first = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        assert_eq!(wait(number + 1, &[number]), (1, vec![number]));
+        let (server, _) = listener.accept().unwrap();
+        let above = (0..300).map(|_| File::open("/dev/null").unwrap()).collect::<Vec<_>>();
+        let last = above.last().unwrap().as_raw_fd();
+        let _second = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        for count in [last + 1, 1 << 20] {
+            assert_eq!(wait(count, &[number, server.as_raw_fd(), last]), (2, vec![number, last]));
+        }
+        drop(first);
+    });
+}
+
+#[test]
+fn what_a_file_of_c_holds_is_flushed() {
+    preloaded("what_a_file_of_c_holds_is_flushed", || {
+        let [client, server] = pair();
+        let number = client.as_raw_fd();
+        // SAFETY: the number is a stream, and the mode is a string.
+        let file = unsafe { libc::fdopen(number, c"w".as_ptr()) };
+        assert!(!file.is_null());
+        // SAFETY: the file is open.
+        assert_eq!(unsafe { libc::fputs(c"held".as_ptr(), file) }, 1);
+        // SAFETY: as above; nothing was read, and there is no position.
+        assert_eq!(unsafe { libc::fseek(file, 0, libc::SEEK_CUR) }, -1);
+        let reader = std::thread::spawn(move || {
+            let mut text = [0; 4];
+            (&server).read_exact(&mut text).map(|()| text)
+        });
+        // SAFETY: all files are flushed, as at exit.
+        assert_eq!(unsafe { libc::fflush(ptr::null_mut()) }, 0);
+        assert_eq!(&reader.join().unwrap().unwrap(), b"held");
+        std::mem::forget(client);
+    });
+}
+
 #[test]
 fn a_number_that_was_closed_elsewhere_is_not_the_stream() {
     preloaded("a_number_that_was_closed_elsewhere_is_not_the_stream", || {

@@ -82,9 +82,9 @@ fn child() {
     let (server, client) = (worker(transport), worker(transport));
     let acceptor = Acceptor::bind_on(&server, device()).unwrap();
     let established = Pair::new(&client, &acceptor).unwrap();
-    let other = Pair::new(&client, &acceptor).unwrap();
+    let (other, third) = (Pair::new(&client, &acceptor).unwrap(), Pair::new(&client, &acceptor).unwrap());
     let message = vec![7; 32 << 20];
-    for pair in [&established, &other] {
+    for pair in [&established, &other, &third] {
         pair.echo(b"before").unwrap();
     }
 
@@ -125,6 +125,19 @@ fn child() {
     established.echo(b"after a message").unwrap();
     drop(filling);
     assert_eq!(other.far.recv_until(Some(Instant::now() + LONG)).unwrap().unwrap().len(), 100_000);
+
+    if transport == Transport::Tcp {
+        // What arrives after the message waits too, so the connection ends if there is no memory for long.
+        let waiting = third.near.alloc(250_000);
+        let mut filling = fill();
+        filling.pop();
+        third.near.send_buf(waiting).unwrap();
+        let ended = third.near.recv_until(Some(Instant::now() + LONG));
+        drop(filling);
+        println!("a message that waits for long: {ended:?}");
+        assert!(!ended.is_err_and(|error| error.kind() == io::ErrorKind::TimedOut));
+        established.echo(b"after a connection has ended").unwrap();
+    }
 
     setrlimit(Resource::As, before).unwrap();
     other.echo(&message).unwrap();

@@ -151,6 +151,7 @@ fn session(
                 let mut receiving = Receiving::new(into, expected, &kept.opened, &writers, tasks);
                 let ended = receiving.run(&mut link);
                 receiving.tasks.clear();
+                receiving.open.clear();
                 // The last steps run later, because all writing threads must have ended before.
                 ended.map(|totals| (totals, Some(receiving)))
             }),

@@ -36,7 +36,7 @@ pub(super) struct Receiving<'r> {
     pub(super) tasks: Vec<SyncSender<Task>>,
     pub(super) sink: Sink,
     /// The directories that are open.
-    open: HashMap<Id, Arc<Directory>>,
+    pub(super) open: HashMap<Id, Arc<Directory>>,
     /// Files that may still get hard links, each with its directory and name.
     pub(super) named: HashMap<Id, (Id, Vec<u8>)>,
     pub(super) same: Vec<Same>,

@@ -76,8 +76,8 @@ unsafe extern "C" fn accept4(fd: c_int, from: *mut sockaddr, length: *mut sockle
 /// Accepts a connection over RDMA, if one waits. Returns its number and the peer's address.
 fn accept_stream(listener: &Listener, flags: c_int) -> io::Result<Option<(c_int, SocketAddr)>> {
     // The connection keeps waiting if the process has no descriptors for it.
-    match system::pair() {
-        Ok(pair) if table::fits(pair[0].as_raw_fd()) => {}
+    match system::pair().and_then(|pair| Ok((system::duplicate(pair[0].as_raw_fd())?, pair))) {
+        Ok((_, pair)) if table::fits(pair[0].as_raw_fd()) => {}
         _ if !listener.is_ready() => return Ok(None),
         Ok(_) => return Err(io::Error::from_raw_os_error(libc::EMFILE)),
         Err(error) => return Err(error),

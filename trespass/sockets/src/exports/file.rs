@@ -2,7 +2,8 @@
 
 use std::ffi::{c_char, c_int, c_uint, c_ulong, c_void};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::OnceLock;
+use std::ptr;
+use std::sync::{Once, OnceLock};
 
 use libc::{FILE, posix_spawn_file_actions_t, size_t, ssize_t};
 use trespass::PerProcess;
@@ -165,8 +166,33 @@ unsafe extern "C" fn read_file(cookie: *mut c_void, to: *mut c_void, count: size
 }
 
 unsafe extern "C" fn write_file(cookie: *mut c_void, from: *const c_void, count: size_t) -> ssize_t {
-    // SAFETY: guaranteed by the caller. Zero stands for an error.
-    unsafe { write(cookie as c_int, from, count) }.max(0)
+    // The C library takes a short count for an error.
+    let mut done = 0;
+    while done < count {
+        // SAFETY: guaranteed by the caller.
+        match unsafe { write(cookie as c_int, from.byte_add(done), count - done) } {
+            written @ 1.. => done += written as size_t,
+            _ => break,
+        }
+    }
+    done as ssize_t
+}
+
+/// A stream has no position: `fflush` of a file that reads expects this error.
+unsafe extern "C" fn seek_file(_: *mut c_void, _: *mut i64, _: c_int) -> c_int {
+    fail(libc::ESPIPE)
+}
+
+/// Writes what the files hold before the worker waits for the bytes of the streams at exit.
+fn flush_at_exit() {
+    extern "C" fn flush() {
+        // SAFETY: a null pointer stands for all files.
+        unsafe { libc::fflush(ptr::null_mut()) };
+    }
+    static ONCE: Once = Once::new();
+    // The worker of a stream has registered its function before, so this one runs first.
+    // SAFETY: the function lives as long as the library, which is never unloaded.
+    ONCE.call_once(|| _ = unsafe { libc::atexit(flush) });
 }
 
 unsafe extern "C" fn close_file(cookie: *mut c_void) -> c_int {
@@ -179,7 +205,8 @@ unsafe extern "C" fn close_file(cookie: *mut c_void) -> c_int {
 unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
     match table::find(fd) {
         Some(Found::Stream(_) | Found::Inherited) => {
-            let calls = Calls { read: read_file, write: write_file, seek: None, close: close_file };
+            let calls = Calls { read: read_file, write: write_file, seek: Some(seek_file), close: close_file };
+            flush_at_exit();
             // SAFETY: guaranteed by the caller. The cookie is the number.
             unsafe { fopencookie(fd as usize as *mut c_void, mode, calls) }
         }

@@ -111,7 +111,11 @@ fn has(words: &[c_ulong], fd: usize) -> bool {
 ///
 /// The sets are null or have bits for `count` descriptors.
 unsafe fn choose(count: c_int, sets: [*mut fd_set; 3], wait: impl FnOnce(c_int, [*mut fd_set; 3]) -> c_int) -> c_int {
-    let size = usize::try_from(count).unwrap_or(0);
+    let mut size = usize::try_from(count).unwrap_or(0);
+    if size > libc::FD_SETSIZE {
+        // The system looks at no more bits than that either, so the sets may be shorter than `count`.
+        size = size.min(system::most_numbers());
+    }
     let mut added = Vec::new();
     for (at, set) in sets.into_iter().enumerate() {
         // SAFETY: guaranteed by the caller.
@@ -145,10 +149,13 @@ unsafe fn choose(count: c_int, sets: [*mut fd_set; 3], wait: impl FnOnce(c_int, 
     if result < 0 {
         return result;
     }
-    for (fd, other) in added {
-        if has(&all[0], other) {
-            all[0][fd / BITS] |= 1 << (fd % BITS);
-        }
+    let ready: Vec<usize> = added.iter().filter(|(_, other)| has(&all[0], *other)).map(|(fd, _)| *fd).collect();
+    // The numbers of the acceptors are this library's.
+    for (_, other) in &added {
+        all[0][other / BITS] &= !(1 << (other % BITS));
+    }
+    for fd in ready {
+        all[0][fd / BITS] |= 1 << (fd % BITS);
     }
     let mut ready = 0;
     for (set, all) in sets.into_iter().zip(&all) {

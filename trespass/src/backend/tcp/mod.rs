@@ -69,6 +69,8 @@ pub(crate) struct Tcp {
     unsettled: u32,
     /// The time of the last search for silent peers.
     searched: u64,
+    /// Whether a link may wait for memory: the next search tries again.
+    has_stalled: bool,
 }
 
 const HANGUP: epoll::EventFlags = epoll::EventFlags::RDHUP.union(epoll::EventFlags::HUP).union(epoll::EventFlags::ERR);
@@ -96,6 +98,7 @@ impl Tcp {
             staging: Buf::try_on_heap(STAGING).ok_or_else(|| no_memory(STAGING))?,
             unsettled: 0,
             searched: 0,
+            has_stalled: false,
         })
     }
 
@@ -138,6 +141,7 @@ impl Tcp {
                 true
             }
         });
+        self.has_stalled |= link.is_stalled();
         if sent != 0 {
             events.sent(id, sent);
         }
@@ -169,6 +173,7 @@ impl Tcp {
         self.searched = now;
         let stalled = self.links.iter().flatten().filter(|(_, link)| link.is_stalled()).map(|(id, _)| *id);
         self.resumed.extend(stalled);
+        self.has_stalled = !self.resumed.is_empty();
         for index in 0..self.links.len() {
             if let Some((id, link)) = &mut self.links[index]
                 && link.is_silent()
@@ -394,9 +399,11 @@ impl Backend for Tcp {
         let links = self.links.iter().flatten().map(|(_, link)| link.deadline);
         let pending = self.pending.iter().map(|pending| pending.link.deadline);
         let paused = self.listeners.iter().filter_map(|listening| listening.paused);
+        let search = self.has_stalled.then_some(self.searched + SEARCH);
         if self.unsettled == 0 && !self.has_deadlines() {
-            return None;
+            return search;
         }
+        let links = links.chain(search);
         links.chain(pending).chain(paused).filter(|&deadline| deadline != u64::MAX).min()
     }
 }

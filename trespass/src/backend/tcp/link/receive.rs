@@ -3,14 +3,17 @@
 use std::collections::VecDeque;
 use std::io::{IoSliceMut, Read};
 
-use super::super::is_again;
 use super::super::record::{self, Head, Record, SHORTEST, WINDOW};
+use super::super::{is_again, now as now_ns};
 use super::{Keyed, Outstanding, Progress, TcpLink, invalid};
 use crate::backend::Ended;
 use crate::memory::{Buf, Pool, has_last, no_memory};
 
 /// Replaces `STAGING` while long messages arrive, because bytes read beyond a message are copied once more.
 const AHEAD: usize = 4 << 10;
+
+/// How long an answer may wait for memory, in nanoseconds.
+const STALL: u64 = 10_000_000_000;
 
 /// The memory into which a link receives.
 pub(in super::super) struct Intake<'t> {
@@ -39,6 +42,8 @@ pub(super) struct Stalled {
     pub(super) key: u32,
     pub(super) length: usize,
     bytes: Vec<u8>,
+    /// When the link stalled.
+    since: u64,
 }
 
 /// The contents of a record.
@@ -68,7 +73,7 @@ impl TcpLink {
         mut report: impl FnMut(Progress<'_>) -> bool,
     ) -> Result<(), Ended> {
         if !self.resume(&mut report, receives, pool)? {
-            return Ok(());
+            return self.check_stall();
         }
         loop {
             let rest = self.partial.as_mut().map_or(&mut [][..], Partial::rest);
@@ -95,6 +100,15 @@ impl TcpLink {
         }
     }
 
+    /// Ends a link that has been stalled for too long: what arrives after the answer waits too, such as the credits for
+    /// which a call may wait, and the end of the peer.
+    fn check_stall(&self) -> Result<(), Ended> {
+        match &self.stalled {
+            Some(stalled) if now_ns() >= stalled.since + STALL => Err(Ended::Failed(no_memory(stalled.length))),
+            _ => Ok(()),
+        }
+    }
+
     /// Processes bytes that have arrived. Returns false if they stall the link.
     fn take(
         &mut self,
@@ -118,7 +132,8 @@ impl TcpLink {
                 }
             }
             if let Some(stalled) = &mut self.stalled {
-                let is_kept = has_last(bytes.len()) && stalled.bytes.try_reserve_exact(bytes.len()).is_ok();
+                let is_kept =
+                    bytes.is_empty() || has_last(bytes.len()) && stalled.bytes.try_reserve_exact(bytes.len()).is_ok();
                 if !is_kept {
                     return Err(Ended::Failed(no_memory(bytes.len())));
                 }
@@ -197,7 +212,7 @@ impl TcpLink {
                             <= WINDOW =>
                     {
                         let Some(message) = pool.alloc_announced(length) else {
-                            self.stalled = Some(Stalled { key, length, bytes: Vec::new() });
+                            self.stalled = Some(Stalled { key, length, bytes: Vec::new(), since: now_ns() });
                             return Ok(later);
                         };
                         Partial { of: Of::Push(key), message, filled: 0 }
