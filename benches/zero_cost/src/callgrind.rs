@@ -3,19 +3,61 @@
 use std::collections::HashMap;
 use std::io::{self, Write};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, bail, ensure};
+use clap::ValueEnum;
+
+/// A loop of a program, which the program runs if its name and a number of rounds are the arguments.
+pub trait Loop: ValueEnum {
+    /// How many messages or requests a round has.
+    fn count(self) -> u64;
+
+    /// The limit of instructions for each of them, without the device.
+    fn limit(self) -> f64;
+}
+
+/// Measures all loops, and prints a table; `false` if a limit is exceeded.
+///
+/// # Errors
+///
+/// valgrind is missing, or a run failed.
+pub fn measure<L: Loop + Copy>(what: &str, folder: &Path, out: &mut impl Write) -> Result<bool> {
+    let mut is_within = true;
+    writeln!(out, "{what:20}      own  softrnic  limit  system calls")?;
+    for each in L::value_variants() {
+        let name = each.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
+        let [few, many] = [profile(&name, 1000, folder)?, profile(&name, 3000, folder)?];
+        let per = |many: u64, few: u64| (many as f64 - few as f64) / (2000 * each.count()) as f64;
+        let (own, device, calls) = (per(many.own, few.own), per(many.device, few.device), per(many.calls, few.calls));
+        writeln!(out, "{name:20} {own:8.1} {device:9.1} {:6.0} {calls:13.3}", each.limit())?;
+        is_within &= own <= each.limit();
+    }
+    Ok(is_within)
+}
+
+/// The exit status of a measurement.
+pub fn exit(result: Result<bool>) -> ExitCode {
+    match result {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            // If printing fails too, no way to report remains.
+            let _ = writeln!(io::stderr(), "error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
 
 /// Counts of a run.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Profile {
+struct Profile {
     /// Instructions outside of the device.
-    pub own: u64,
+    own: u64,
     /// Instructions of the device, and of all that it calls.
-    pub device: u64,
+    device: u64,
     /// System calls.
-    pub calls: u64,
+    calls: u64,
 }
 
 /// Counts what a function with `Ends` and `run` in its path does, in a run of this program with the arguments `task` and
@@ -24,7 +66,7 @@ pub struct Profile {
 /// # Errors
 ///
 /// valgrind is missing, or the run failed.
-pub fn profile(task: &str, rounds: u64, folder: &Path) -> Result<Profile> {
+fn profile(task: &str, rounds: u64, folder: &Path) -> Result<Profile> {
     let file = folder.join(format!("callgrind-{task}-{rounds}"));
     let mut valgrind = Command::new("valgrind");
     valgrind.args(["--tool=callgrind", "--collect-systime=yes", "--compress-strings=no", "--compress-pos=no"]);

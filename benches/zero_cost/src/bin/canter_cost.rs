@@ -1,8 +1,7 @@
 //! Counts the instructions, allocations and system calls of requests by futures, on softrnic in one process, beside the
 //! same requests with sideway alone. `COST_FUNCTIONS=1` divides the instructions among the functions.
 
-use std::io::{self, Write};
-use std::path::Path;
+use std::io;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -16,7 +15,7 @@ use sideway::ibverbs::queue_pair::{GenericQueuePair, PostSendGuard, QueuePair, R
 use sideway_test_names::Folder;
 use sideway_tests::device;
 use sideway_zero_cost::allocations;
-use sideway_zero_cost::callgrind::profile;
+use sideway_zero_cost::callgrind::{Loop, exit, measure};
 
 #[global_allocator]
 static ALLOCATOR: allocations::Counting = allocations::Counting;
@@ -53,16 +52,14 @@ enum Task {
 const SIZE: usize = 128;
 const BATCH: u32 = 32;
 
-impl Task {
-    /// Requests of a round.
-    fn requests(self) -> u64 {
+impl Loop for Task {
+    fn count(self) -> u64 {
         match self {
             Self::Batch | Self::SameBatch | Self::SidewayBatch => BATCH.into(),
             _ => 1,
         }
     }
 
-    /// The limit of instructions of a request, without the device.
     fn limit(self) -> f64 {
         match self {
             Self::Batch => 140.0,
@@ -76,21 +73,14 @@ impl Task {
 }
 
 fn main() -> ExitCode {
-    match carry_out(&Arguments::parse()) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            // If printing fails too, no way to report remains.
-            let _ = writeln!(io::stderr(), "error: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    exit(carry_out(&Arguments::parse()))
 }
 
 /// Runs one loop, or measures all; `false` if a limit is exceeded.
 fn carry_out(arguments: &Arguments) -> Result<bool> {
     let (Some(task), Some(rounds)) = (arguments.task, arguments.rounds) else {
-        return measure(Folder::new().path(), &mut io::stdout());
+        check_allocations()?;
+        return measure::<Task>("a request", Folder::new().path(), &mut io::stdout());
     };
     // The first rounds allocate memory.
     match task {
@@ -118,22 +108,6 @@ fn check_allocations() -> Result<()> {
         run().or_else(|_| run())?;
     }
     Ok(())
-}
-
-fn measure(folder: &Path, out: &mut impl Write) -> Result<bool> {
-    check_allocations()?;
-    let mut is_within = true;
-    writeln!(out, "a request                 own  softrnic  limit  system calls")?;
-    for task in Task::value_variants() {
-        let name = task.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
-        let [few, many] = [profile(&name, 1000, folder)?, profile(&name, 3000, folder)?];
-        let each = |many: u64, few: u64| (many as f64 - few as f64) / (2000 * task.requests()) as f64;
-        let (own, device, calls) =
-            (each(many.own, few.own), each(many.device, few.device), each(many.calls, few.calls));
-        writeln!(out, "{name:20} {own:8.1} {device:9.1} {:6.0} {calls:13.3}", task.limit())?;
-        is_within &= own <= task.limit();
-    }
-    Ok(is_within)
 }
 
 /// A connection of a core with itself.
@@ -230,7 +204,7 @@ impl BareEnds {
 
     #[inline(never)]
     fn run(&mut self, task: Task, rounds: u64) -> Result<()> {
-        let count = task.requests();
+        let count = task.count();
         let (key, address) = (self.memory.rkey(), self.memory.addr());
         for _ in 0..rounds {
             let mut batch = self.qp.start_post_send();

@@ -3,9 +3,8 @@
 //! instructions among the functions. Under valgrind, a long message takes over a millisecond, so the count of system calls
 //! is too high: the worker polls its descriptors once per millisecond.
 
-use std::io::{self, Write};
+use std::io;
 use std::net::SocketAddr;
-use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -20,7 +19,7 @@ use sideway::ibverbs::queue_pair::{
 use sideway_test_names::Folder;
 use sideway_tests::{device, loopback};
 use sideway_zero_cost::allocations;
-use sideway_zero_cost::callgrind::profile;
+use sideway_zero_cost::callgrind::{Loop, exit, measure};
 use trespass::{ConnectionId, Kind, Options, Transport, Worker};
 
 #[global_allocator]
@@ -68,8 +67,15 @@ impl Task {
     fn length(self) -> usize {
         if self == Self::Long { LONG } else { 64 }
     }
+}
 
-    /// The limit of instructions per message, for both ends together, including this loop and without the device.
+impl Loop for Task {
+    /// A round has messages in both directions.
+    fn count(self) -> u64 {
+        2 * self.messages()
+    }
+
+    /// For both ends together, including this loop.
     fn limit(self) -> f64 {
         match self {
             Self::Read => 595.0,
@@ -83,15 +89,7 @@ impl Task {
 }
 
 fn main() -> ExitCode {
-    match carry_out(&Arguments::parse()) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            // If printing fails too, no way to report remains.
-            let _ = writeln!(io::stderr(), "error: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    exit(carry_out(&Arguments::parse()))
 }
 
 /// Runs one loop, or measures all; `false` if a limit is exceeded.
@@ -115,22 +113,7 @@ fn carry_out(arguments: &Arguments) -> Result<bool> {
         return Ok(true);
     }
     let mut out = io::stdout();
-    measure(Folder::new().path(), &mut out)
-}
-
-fn measure(folder: &Path, out: &mut impl Write) -> Result<bool> {
-    let mut is_within = true;
-    writeln!(out, "a message            trespass  softrnic  limit  system calls")?;
-    for task in Task::value_variants() {
-        let name = task.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
-        let [few, many] = [profile(&name, 1000, folder)?, profile(&name, 3000, folder)?];
-        let each = |many: u64, few: u64| (many as f64 - few as f64) / (2 * 2000 * task.messages()) as f64;
-        let (own, device, calls) =
-            (each(many.own, few.own), each(many.device, few.device), each(many.calls, few.calls));
-        writeln!(out, "{name:20} {own:8.1} {device:9.1} {:6.0} {calls:13.3}", task.limit())?;
-        is_within &= own <= task.limit();
-    }
-    Ok(is_within)
+    measure::<Task>("a message", Folder::new().path(), &mut out)
 }
 
 /// Two workers of one thread, and a connection between them.
