@@ -109,8 +109,9 @@ fn ask(server: SocketAddr, in_tokio: bool) -> Result<Duration, Error> {
 }
 
 fn run(arguments: &[String]) -> Result<(), String> {
+    let usage = |text: &str| format!("{text}: usage: pingpong [CORES] | pingpong ADDRESS [CORES [tokio]]");
     let number = |text: Option<&String>| match text {
-        Some(text) => text.parse::<u32>().map_err(|error| format!("{text}: a number of cores: {error}")),
+        Some(text) => text.parse::<u32>().ok().filter(|&cores| cores > 0).ok_or_else(|| usage(text)),
         None => Ok(1),
     };
     let Some(Ok(address)) = arguments.first().map(|text| text.parse::<IpAddr>()) else {
@@ -119,7 +120,7 @@ fn run(arguments: &[String]) -> Result<(), String> {
     let in_tokio = match arguments.get(2).map(String::as_str) {
         None => false,
         Some("tokio") => true,
-        Some(other) => return Err(format!("{other}: the third argument is `tokio` or missing")),
+        Some(other) => return Err(usage(other)),
     };
     let cores = number(arguments.get(1))?;
     let threads: Vec<_> = (0..cores).map(|_| thread::spawn(move || ask((address, PORT).into(), in_tokio))).collect();

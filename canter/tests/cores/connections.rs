@@ -1,12 +1,14 @@
 //! Messages, requests and ends of connections.
 
 use std::future::Future;
+use std::net::SocketAddr;
 use std::thread;
 use std::time::Duration;
 
 use canter::{Batch, Core, Error, Remote, Rights};
 use sideway::ibverbs::device::DeviceInfo;
 use sideway::ibverbs::queue_pair::RcOptions;
+use sideway_test_names::Port;
 
 use crate::cores::{address, builder, pair, run};
 
@@ -305,7 +307,8 @@ fn shapes_and_names_that_cannot_be_are_refused() {
 #[test]
 fn a_closed_port_refuses() {
     run(builder(), |core| async move {
-        let address = core.listen(address())?.local_addr();
+        let port = Port::reserve();
+        let address = SocketAddr::new(address().ip(), port.number());
         let error = core.connect(address, b"").await.expect_err("no program listens");
         assert!(matches!(&error, Error::Connect(cause) if cause.peer() == Some(address)), "{error}");
         Ok(())
