@@ -14,7 +14,7 @@
 //! | `refusals` | servers that use TCP only |
 //! | `mirror` | the descriptor of a stream |
 //! | `inside` | signal handlers that interrupt a call |
-//! | `settings` | the environment |
+//! | `settings` | the environment, with the `numbers` in it |
 //! | `address` | socket addresses in C's layout |
 //! | `system` | the functions of the C library |
 
@@ -23,6 +23,7 @@ mod exports;
 mod inside;
 mod listener;
 mod mirror;
+mod numbers;
 mod rdma;
 mod refusals;
 mod settings;

@@ -5,10 +5,8 @@ use std::fs;
 use std::ops::RangeInclusive;
 use std::sync::OnceLock;
 
-/// Which ports use RDMA: numbers and ranges, separated by commas.
-const PORTS: &str = "TRESPASS_SOCKETS_PORTS";
-/// What is added to a TCP port for the RDMA port.
-const SHIFT: &str = "TRESPASS_SOCKETS_SHIFT";
+use crate::numbers::{PORTS, SHIFT, ports, shift};
+
 /// Whether each connection prints a line.
 const LOG: &str = "TRESPASS_SOCKETS_LOG";
 
@@ -28,9 +26,21 @@ pub(crate) struct Settings {
 pub(crate) fn settings() -> &'static Settings {
     static SETTINGS: OnceLock<Settings> = OnceLock::new();
     SETTINGS.get_or_init(|| {
-        let shift = env::var(SHIFT).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0);
-        let logs = env::var_os(LOG).is_some_and(|value| value != "0");
-        let mut settings = Settings { ports: env::var(PORTS).ok().map(|text| ports(&text)), shift, logs };
+        let mut settings = Settings { logs: env::var_os(LOG).is_some_and(|value| value != "0"), ..Settings::default() };
+        let read = || -> Result<_, String> {
+            let text = |name| env::var(name).ok();
+            Ok((text(PORTS).map(|text| ports(&text)).transpose()?, text(SHIFT).map_or(Ok(0), |text| shift(&text))?))
+        };
+        match read() {
+            Ok((ports, shift)) => (settings.ports, settings.shift) = (ports, shift),
+            // `trespass-run` has refused it, unless the program has set it.
+            Err(error) => {
+                settings.log(|| format!("TCP only: {error}"));
+                settings.ports = Some(Vec::new());
+                return settings;
+            }
+        }
+        let shift = settings.shift;
         let has_others = register(shift == 0);
         if shift == 0 && (!has_others || has_iwarp()) {
             settings.log(|| format!("TCP only: iWARP needs {SHIFT}"));
@@ -74,7 +84,7 @@ impl Settings {
     /// The RDMA port that belongs to a TCP port, if it has one.
     pub(crate) fn port(&self, tcp: u16) -> Option<u16> {
         let is_chosen = self.ports.as_ref().is_none_or(|ports| ports.iter().any(|range| range.contains(&tcp)));
-        Some(tcp.wrapping_add(self.shift)).filter(|port| is_chosen && tcp != 0 && *port != 0)
+        tcp.checked_add(self.shift).filter(|_| is_chosen && tcp != 0)
     }
 
     /// Prints a line about a connection.
@@ -84,12 +94,4 @@ impl Settings {
             eprintln!("trespass-sockets: {}", text());
         }
     }
-}
-
-fn ports(text: &str) -> Vec<RangeInclusive<u16>> {
-    let range = |word: &str| {
-        let (first, last) = word.split_once('-').unwrap_or((word, word));
-        Some(first.trim().parse().ok()?..=last.trim().parse().ok()?)
-    };
-    text.split(',').filter_map(range).collect()
 }

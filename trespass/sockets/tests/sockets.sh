@@ -1,5 +1,4 @@
-# Runs a program of others as server and as client, over RDMA and with a peer that uses TCP, and compares the data. Skips
-# a program that is not installed.
+# Runs a program of others as server and as client, over RDMA and with a peer that uses TCP, and compares the data.
 #
 # Usage: sockets.sh RUN PORT PROGRAM, where RUN is the path of trespass-run
 set -eu
@@ -9,7 +8,7 @@ server=
 trap 'kill $server 2>/dev/null || :; wait; rm -rf "$folder"' EXIT
 PATH=$PATH:/usr/sbin
 for program in "$name" curl; do
-	command -v "$program" >/dev/null || { echo "skipped: $program is not installed" && echo "all is well" && exit; }
+	command -v "$program" >/dev/null || { echo "$program is not installed" && exit 1; }
 done
 cd "$folder"
 export TRESPASS_SOCKETS_LOG=1 SOFTRNIC_DEVICES=soft0

@@ -6,6 +6,9 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
+#[path = "../numbers.rs"]
+mod numbers;
+
 const LIBRARY: &str = "libtrespass_sockets.so";
 
 const HELP: &str = "\
@@ -39,6 +42,10 @@ fn main() -> ExitCode {
         print!("{HELP}");
         return ExitCode::SUCCESS;
     }
+    if let Err(error) = check_settings() {
+        eprintln!("trespass-run: {error}");
+        return ExitCode::from(2);
+    }
     let own = env::current_exe().ok().and_then(|file| Some(file.parent()?.to_path_buf()));
     let mut library = own.unwrap_or_else(|| PathBuf::from(".")).join(LIBRARY);
     if !library.is_file() {
@@ -57,4 +64,11 @@ fn main() -> ExitCode {
     let error = Command::new(&program).args(words).env("LD_PRELOAD", library).exec();
     eprintln!("trespass-run: cannot run {}: {error}", program.display());
     ExitCode::from(if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 })
+}
+
+/// Checks what the library would read, because it prints nothing unasked.
+fn check_settings() -> Result<(), String> {
+    let text = |name| env::var_os(name).map(|value| value.to_string_lossy().into_owned());
+    text(numbers::PORTS).map_or(Ok(()), |text| numbers::ports(&text).map(drop))?;
+    text(numbers::SHIFT).map_or(Ok(()), |text| numbers::shift(&text).map(drop))
 }
