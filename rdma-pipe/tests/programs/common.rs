@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
 use rustix::process::Pid;
 use sideway_test_names::Port;
 
@@ -267,9 +268,12 @@ pub(crate) fn break_connections(pid: Pid) -> usize {
         let inode = target.strip_prefix("socket:[").and_then(|rest| rest.strip_suffix(']'));
         if inode.is_some_and(|inode| established.contains(&inode)) {
             let number = entry.file_name().to_str().unwrap().parse().unwrap();
-            let socket =
-                rustix::process::pidfd_getfd(&process, number, rustix::process::PidfdGetfdFlags::empty()).unwrap();
-            rustix::net::shutdown(&socket, rustix::net::Shutdown::Both).unwrap();
+            let socket = rustix::process::pidfd_getfd(&process, number, rustix::process::PidfdGetfdFlags::empty());
+            match socket.and_then(|socket| rustix::net::shutdown(&socket, rustix::net::Shutdown::Both)) {
+                // The process has closed it since, or the peer has reset it.
+                Err(Errno::BADF | Errno::NOTCONN) => continue,
+                outcome => outcome.unwrap(),
+            }
             broken += 1;
         }
     }
