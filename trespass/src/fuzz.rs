@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 use crate::memory::Pool;
-use crate::proto::{Agreement, FLOOR, Hello, Protocol, Received, Refusal, Request, Settings, Stock};
+use crate::proto::{Agreement, FLOOR, Hello, Protocol, Received, Refusal, Remote, Request, Settings, Stock};
 
 const SEGMENT: usize = 512;
 
@@ -17,7 +17,7 @@ pub fn frames(input: &[u8]) -> bool {
         return false;
     }
     let agreement =
-        Agreement { version: 1, segment: SEGMENT as u32, credits: FLOOR, reads: 2, rendezvous: 0, message: 1 << 20 };
+        Agreement { version: 2, segment: SEGMENT as u32, credits: FLOOR, reads: 2, rendezvous: 0, message: 1 << 20 };
     let settings = Settings { message: 8_000, send_high_water: 4_000, ..Settings::default() };
     let mut connection = Protocol::new(settings, agreement, FLOOR, 0);
     let (mut rest, mut is_well) = (input, true);
@@ -49,14 +49,19 @@ fn step(operation: u8, bytes: &[u8], connection: &mut Protocol, stock: &mut Stoc
         }
         4 => _ = connection.read_to(&mut &mut vec![0; bytes.len() * 10][..], stock),
         5 => while let Ok(Received::Message(_)) = connection.try_recv(stock) {},
-        6 => _ = connection.whole().try_send(bytes, stock, Err),
+        6 => _ = connection.whole().try_send(&bytes.repeat(8), stock, Err),
         _ => match bytes.first() {
             Some(0) => _ = connection.whole().shutdown(stock),
             Some(1) => connection.whole().close(1, "", 0, stock),
             _ => connection.whole().tick(u64::from(operation) << 6, stock),
         },
     }
-    connection.whole().transmit(stock);
+    let mut announced = 0;
+    let announce = |_| {
+        announced += 1;
+        Ok(Remote { address: announced, key: 1 })
+    };
+    connection.whole().transmit(stock, announce);
     for request in std::mem::take(&mut connection.whole().requests) {
         match request {
             Request::Send(send) => {
@@ -64,7 +69,12 @@ fn step(operation: u8, bytes: &[u8], connection: &mut Protocol, stock: &mut Stoc
                 connection.sent(1);
             }
             Request::Read { token, into, .. } => connection.whole().read_done(token, into, true),
-            Request::Conceal(_) | Request::Revoke(_) | Request::Transfer(_) | Request::Bind => {}
+            Request::Land { token, length, .. } => match stock.pool.alloc(length as usize) {
+                Some(message) => connection.whole().landed(token, message),
+                None => return is_well,
+            },
+            Request::Write { .. } | Request::Conceal(_) | Request::Revoke(_) | Request::Transfer(_) | Request::Bind => {
+            }
             Request::Probe => connection.whole().probed(),
         }
     }

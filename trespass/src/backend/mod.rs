@@ -14,6 +14,8 @@
 //!   never returns a buffer.
 //! - `expose` transfers a buffer to the backend, for the peer to read. The backend returns it through `spare` when
 //!   [`Request::Conceal`] has completed or the link has ended. By then the peer's key is invalid.
+//! - `announce` transfers a buffer to the backend, for the peer to write to. The backend returns it in the same way, or
+//!   through [`Events::landed`] if [`Request::Land`] has completed.
 //! - [`Events::ended`] is the last event of a link, after the link has returned all its buffers.
 //! - The pool's memory outlives all buffers. Regions outlive the queue pairs, because the backend drops queue pairs
 //!   first.
@@ -135,6 +137,8 @@ pub(crate) trait Events {
     /// A READ has completed. If `whole` is false, it has failed: the contents of the buffer are undefined, and the link
     /// ends.
     fn read(&mut self, link: LinkId, token: u32, into: Buf, whole: bool);
+    /// A message that the peer has written to an announced buffer. The peer cannot change it any more.
+    fn landed(&mut self, link: LinkId, token: u32, message: Buf);
     /// Transfers have completed or failed, or keys of regions have become invalid. The progress of each of them is
     /// already updated.
     fn moved(&mut self, link: LinkId);
@@ -184,6 +188,12 @@ pub(crate) trait Backend {
     /// only this link, until [`Request::Conceal`]. Returns the buffer if it cannot be exposed because it belongs to
     /// another pool, because the link has ended, or because the link already exposes the maximum number of buffers.
     fn expose(&mut self, link: LinkId, buffer: Buf) -> Result<Remote, Buf>;
+    /// Lets the link's peer write to a buffer, which then receives one message. [`Request::Land`] or
+    /// [`Request::Conceal`] takes it back. Returns the buffer if the device has no memory windows, or for the reasons of
+    /// [`Backend::expose`].
+    fn announce(&mut self, _link: LinkId, buffer: Buf) -> Result<Remote, Buf> {
+        Err(buffer)
+    }
     /// Returns the device with which regions are registered, or `None` if the backend has no one-sided requests.
     fn domain(&self) -> Option<Domain> {
         None

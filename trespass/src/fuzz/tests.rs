@@ -27,6 +27,8 @@ fn write_corpus() {
         bytes.extend_from_slice(payload);
         bytes
     };
+    let offer = |length: u8| frame(10, 0, 16, 0, &[1, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, length, 0, 0, 0]);
+    let announcement = || frame(2, 1, 12, 200, &[1; 12]);
     let send = |frames: &[Vec<u8>]| [&[0, frames.concat().len() as u8][..], &frames.concat()].concat();
     let message = || frame(1, 1, 3, 3, b"abc");
     let hello = Hello { segment: 4096, credits: FLOOR, ..Hello::new(7) }.emit();
@@ -44,6 +46,15 @@ fn write_corpus() {
         ("frames/bad-cut-short", send(&[frame(1, 1, 9, 9, b"abc")])),
         ("frames/bad-message-after-the-end", send(&[frame(6, 0, 0, 0, b""), message()])),
         ("frames/bad-more-done-than-sent", send(&[frame(3, 0, 0, 1, b"")])),
+        ("frames/good-buffer-announced-and-withdrawn", send(&[offer(9), frame(12, 0, 0, 1, b"")])),
+        (
+            "frames/good-message-written",
+            [send(&[announcement()]), send(&[frame(11, 1, 0, 200, b"")]), vec![5, 0]].concat(),
+        ),
+        ("frames/bad-buffer-without-length", send(&[offer(0)])),
+        ("frames/bad-message-written-nowhere", send(&[frame(11, 1, 0, 200, b"")])),
+        ("frames/bad-buffers-returned-unasked", send(&[frame(13, 0, 0, 0, b"")])),
+        ("frames/bad-withdrawal-of-too-many-buffers", send(&[offer(9), frame(12, 0, 0, 2, b"")])),
         ("hello/good-hello", hello.to_vec()),
         ("hello/bad-version", newer.to_vec()),
         ("hello/bad-short", hello[..20].to_vec()),
@@ -67,7 +78,7 @@ fn input(seed: u64) -> Vec<u8> {
         for _ in 0..=next(2) {
             let payload = next(30) as usize;
             let length = if next(10) == 0 { next(200) } else { payload as u64 };
-            frames.extend([next(12) as u8, next(2) as u8, next(20) as u8, 0, length as u8, 0, 0, 0]);
+            frames.extend([next(15) as u8, next(2) as u8, next(20) as u8, 0, length as u8, 0, 0, 0]);
             frames.extend([next(4) as u8 * 20, next(2) as u8, 0, 0, next(20) as u8, 0, 0, 0]);
             frames.extend((0..payload).map(|_| 7));
         }

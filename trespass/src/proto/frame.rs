@@ -41,10 +41,20 @@ impl Kind {
     pub(crate) const CLOSE: Kind = Kind(7);
     /// All messages before the FIN or CLOSE have arrived.
     pub(crate) const FIN_ACK: Kind = Kind(8);
+    /// Buffers to which the peer may WRITE its next long messages. `a` is the number of the first of them. The payload
+    /// consists of [`Offer`]s. This kind and the next three exist since version 2.
+    pub(crate) const BUFFERS: Kind = Kind(10);
+    /// A whole message of `a` bytes, which the sender has written to the buffer `b`. The sender does not use the buffers
+    /// before `b` any more.
+    pub(crate) const WRITTEN: Kind = Kind(11);
+    /// The sender takes back all buffers that it has announced; the next one will have the number `a`.
+    pub(crate) const WITHDRAW: Kind = Kind(12);
+    /// The confirmation of a WITHDRAW: the sender of this frame uses none of the buffers any more.
+    pub(crate) const WITHDRAWN: Kind = Kind(13);
 
     /// Whether frames of this kind are delivered in order. Such frames wait in the inbox until the program reads them.
     pub(crate) fn is_ordered(self) -> bool {
-        matches!(self, Kind::DATA | Kind::RTS | Kind::FIN | Kind::CLOSE)
+        matches!(self, Kind::DATA | Kind::RTS | Kind::WRITTEN | Kind::FIN | Kind::CLOSE)
     }
 }
 
@@ -129,6 +139,31 @@ impl Source {
     }
 }
 
+/// An announced buffer: its address, key and length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Offer {
+    pub(crate) remote: Source,
+    pub(crate) length: u32,
+}
+
+impl Offer {
+    pub(crate) const LENGTH: usize = 16;
+
+    pub(crate) fn parse(bytes: &[u8; Offer::LENGTH]) -> Offer {
+        let [a0, a1, a2, a3, a4, a5, a6, a7, k0, k1, k2, k3, l0, l1, l2, l3] = *bytes;
+        let address = u64::from_le_bytes([a0, a1, a2, a3, a4, a5, a6, a7]);
+        let remote = Source { address, key: u32::from_le_bytes([k0, k1, k2, k3]) };
+        Offer { remote, length: u32::from_le_bytes([l0, l1, l2, l3]) }
+    }
+
+    pub(crate) fn emit(&self) -> [u8; Offer::LENGTH] {
+        let mut bytes = [0; Offer::LENGTH];
+        bytes[..Source::LENGTH].copy_from_slice(&self.remote.emit());
+        bytes[Source::LENGTH..].copy_from_slice(&self.length.to_le_bytes());
+        bytes
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -155,6 +190,13 @@ mod tests {
     fn source_emitted_parses_back() {
         let source = Source { address: 0x0102_0304_0506_0708, key: 9 };
         assert_eq!(Source::parse(&source.emit()), Some(source));
+    }
+
+    #[test]
+    fn offer_emitted_parses_back() {
+        let offer = Offer { remote: Source { address: 0x0102_0304_0506_0708, key: 9 }, length: 0x0a0b_0c0d };
+        assert_eq!(Offer::parse(&offer.emit()), offer);
+        assert_eq!(offer.emit()[12..], [0x0d, 0x0c, 0x0b, 0x0a]);
     }
 
     #[test]

@@ -14,7 +14,7 @@ pub(crate) const TOKEN: usize = 24;
 
 const MAGIC: [u8; 4] = *b"trsp";
 /// Supported versions of the protocol.
-const VERSIONS: (u8, u8) = (1, 1);
+const VERSIONS: (u8, u8) = (1, 2);
 /// The features that a peer may require. There are none so far.
 const FEATURES: u16 = 0;
 /// The minimum length of a segment. A SEND with control frames fits into it.
@@ -252,7 +252,7 @@ mod tests {
         let peer = Hello { segment: 8192, credits: 9, reads: 4, rendezvous: 1 << 16, ..hello() };
         let agreement = hello().agree(&peer);
         let expected =
-            Agreement { version: 1, segment: 4096, credits: 9, reads: 16, rendezvous: 1 << 16, message: 1 << 30 };
+            Agreement { version: 2, segment: 4096, credits: 9, reads: 16, rendezvous: 1 << 16, message: 1 << 30 };
         assert_eq!(agreement, Ok(expected));
     }
 
@@ -264,10 +264,12 @@ mod tests {
 
     #[test]
     fn unsupported_versions_and_features_are_refused() {
-        let newer = Hello { versions: (2, 3), ..hello() };
+        let newer = Hello { versions: (3, 4), ..hello() };
         assert_eq!(hello().agree(&newer).map_err(|refusal| refusal.code), Err(RefusalCode::VERSION));
-        let newer_and_older = Hello { versions: (1, 3), ..hello() };
-        assert_eq!(hello().agree(&newer_and_older).map(|agreement| agreement.version), Ok(1));
+        for (newest, agreed) in [(1, 1), (2, 2), (4, 2)] {
+            let peer = Hello { versions: (1, newest), ..hello() };
+            assert_eq!(hello().agree(&peer).map(|agreement| agreement.version), Ok(agreed));
+        }
         let demanding = Hello { required: 1, ..hello() };
         assert_eq!(hello().agree(&demanding).map_err(|refusal| refusal.code), Err(RefusalCode::FEATURE));
         let few = Hello { credits: 1, ..hello() };

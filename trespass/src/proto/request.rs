@@ -18,6 +18,11 @@ pub(crate) enum Request {
     Send(Buf),
     /// READs `into.len()` bytes of the peer's memory into the buffer. The completion contains the token.
     Read { token: u32, into: Buf, from: Remote },
+    /// WRITEs the bytes of the buffer to a buffer that the peer has announced.
+    Write { from: Buf, to: Remote },
+    /// Revokes the key of an announced buffer, to which the peer has written a message of `length` bytes. When the key
+    /// is invalid, the completion contains the token and the message.
+    Land { token: u32, remote: Remote, length: u32 },
     /// Transfers bytes between a region and the peer's memory, without notifying the peer. When the request completes,
     /// the progress of the transfer is updated.
     Transfer(Box<Transfer>),

@@ -104,9 +104,9 @@ pub struct Stats {
     pub sends: u64,
     /// The number of requests that have arrived.
     pub receives: u64,
-    /// The number of messages that the peer has read from this side's memory.
+    /// The number of long messages that the peer reads from this side's memory, or that this side writes to the peer's.
     pub rendezvous_sent: u64,
-    /// The number of messages that this side has read from the peer's memory.
+    /// The number of long messages that this side has read from the peer's memory, or that the peer has written.
     pub rendezvous_received: u64,
 }
 

@@ -312,8 +312,8 @@ impl Backend for Tcp {
                     Err(why) => failed = Some(why),
                 },
                 Request::Probe => probed = true,
-                // This request is never made, because TCP has no regions.
-                Request::Revoke(_) | Request::Bind => {}
+                // These requests are never made, because TCP has no regions and no announced buffers.
+                Request::Revoke(_) | Request::Bind | Request::Write { .. } | Request::Land { .. } => {}
                 Request::Transfer(transfer) => transfer.end(Ending::Lost),
             }
         }

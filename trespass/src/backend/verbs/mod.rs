@@ -79,7 +79,8 @@ const SIGNAL_EVERY: u32 = 16;
 const FEW: usize = (SEND_QUEUE + SIGNAL_EVERY) as usize;
 /// Maximum number of outstanding reads of a link.
 const READS: u16 = 16;
-/// Maximum number of buffers that a link exposes at a time.
+/// Maximum number of keys of a link that are valid at a time, for messages that the peer READs and for granted regions.
+/// The protocol limits the number of announced buffers.
 const WINDOWS: usize = 64;
 /// Time limit for the flush and for the peer when a link ends.
 const LINGER: Duration = Duration::from_secs(1);
@@ -214,6 +215,16 @@ impl Verbs {
         Some((link.qp_number, queried.map_or(0, |(attribute, _)| attribute.dest_qp_num())))
     }
 
+    fn open_buffer(&mut self, link: LinkId, buffer: Buf, access: AccessFlags) -> Result<Remote, Buf> {
+        if !self.pool.owns(&buffer) {
+            return Err(buffer);
+        }
+        self.open_window(link, Held::Buf(buffer, access)).map_err(|held| match held {
+            Held::Buf(buffer, _) => buffer,
+            Held::Region { .. } => Buf::on_heap(0),
+        })
+    }
+
     fn open_window(&mut self, link: LinkId, held: Held) -> Result<Remote, Held> {
         let domain = self.device.has_windows.then(|| Arc::clone(&self.device.pd));
         let Links { list, room, .. } = &mut self.links;
@@ -304,13 +315,15 @@ impl Backend for Verbs {
     }
 
     fn expose(&mut self, link: LinkId, buffer: Buf) -> Result<Remote, Buf> {
-        if !self.pool.owns(&buffer) {
+        self.open_buffer(link, buffer, AccessFlags::RemoteRead)
+    }
+
+    fn announce(&mut self, link: LinkId, buffer: Buf) -> Result<Remote, Buf> {
+        // Without windows, the key would let all peers write to all buffers of the chunk.
+        if !self.device.has_windows {
             return Err(buffer);
         }
-        self.open_window(link, Held::Buf(buffer)).map_err(|held| match held {
-            Held::Buf(buffer) => buffer,
-            Held::Region { .. } => Buf::on_heap(0),
-        })
+        self.open_buffer(link, buffer, AccessFlags::RemoteWrite)
     }
 
     fn domain(&self) -> Option<Domain> {

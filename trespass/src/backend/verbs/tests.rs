@@ -17,6 +17,7 @@ struct Log {
     returned: Vec<Buf>,
     sent: u32,
     read: Vec<(u32, Vec<u8>, bool)>,
+    landed: Vec<(u32, Vec<u8>)>,
     probed: u32,
     ended: Vec<(LinkId, Ended)>,
 }
@@ -40,6 +41,9 @@ impl Events for Log {
     }
     fn read(&mut self, _: LinkId, token: u32, into: Buf, whole: bool) {
         self.read.push((token, into.to_vec(), whole));
+    }
+    fn landed(&mut self, _: LinkId, token: u32, message: Buf) {
+        self.landed.push((token, message.to_vec()));
     }
     fn moved(&mut self, _: LinkId) {}
     fn probed(&mut self, _: LinkId) {
@@ -235,6 +239,71 @@ fn an_exposed_buffer_is_readable_until_its_key_is_revoked() {
     assert!(matches!(sides[1].log.read[..], [(6, _, false)]));
     let Ended::Failed(error) = &sides[1].log.ended[0].1 else { panic!("{:?}", sides[1].log) };
     assert!(error.to_string().contains("remote access error"), "{error}");
+    assert_eq!(sides.each_mut().map(Side::missing), [0, 0]);
+}
+
+/// Announces a buffer of the first side to the second one.
+fn announced(sides: &mut [Side; 2], length: usize) -> Remote {
+    let buffer = sides[0].verbs.pool().alloc(length).unwrap();
+    let remote = sides[0].verbs.announce(LINK, buffer).expect("the device has memory windows");
+    let announce = sides[0].buf(b"announce");
+    sides[0].post([Request::Send(announce)]);
+    until(sides, |sides| !sides[1].log.received.is_empty());
+    remote
+}
+
+/// Lets the second side write a message, and waits until the first side knows about it.
+fn write(sides: &mut [Side; 2], bytes: &[u8], to: Remote) {
+    let [message, report] = [bytes, b"written"].map(|bytes| sides[1].buf(bytes));
+    sides[1].post([Request::Write { from: message, to }, Request::Send(report)]);
+    until(sides, |sides| !sides[0].log.received.is_empty() || !sides[1].log.ended.is_empty());
+}
+
+#[test]
+fn an_announced_buffer_is_writable_until_its_message_has_landed() {
+    let mut sides = connected();
+    let bytes: Vec<u8> = (0..100_000_u32).map(|n| n as u8).collect();
+    let remote = announced(&mut sides, 1 << 17);
+    write(&mut sides, &bytes, remote);
+    sides[0].post([Request::Land { token: 9, remote, length: bytes.len() as u32 }]);
+    until(&mut sides, |sides| !sides[0].log.landed.is_empty());
+    assert_eq!(sides[0].log.landed.remove(0), (9, bytes));
+
+    write(&mut sides, b"too late", remote);
+    until(&mut sides, |sides| sides.iter().all(|side| !side.log.ended.is_empty()));
+    let Ended::Failed(error) = &sides[1].log.ended[0].1 else { panic!("{:?}", sides[1].log) };
+    assert!(error.to_string().contains("remote access error"), "{error}");
+    assert_eq!(sides.each_mut().map(Side::missing), [0, 0]);
+}
+
+#[test]
+fn an_announced_buffer_cannot_be_read_or_overrun() {
+    for reads in [true, false] {
+        let mut sides = connected();
+        let remote = announced(&mut sides, 1 << 17);
+        let buffer = sides[1].verbs.pool().alloc(if reads { 1 } else { (1 << 17) + 1 }).unwrap();
+        sides[1].post([match reads {
+            true => Request::Read { token: 1, into: buffer, from: remote },
+            false => Request::Write { from: buffer, to: remote },
+        }]);
+        until(&mut sides, |sides| sides.iter().all(|side| !side.log.ended.is_empty()));
+        let Ended::Failed(error) = &sides[1].log.ended[0].1 else { panic!("{:?}", sides[1].log) };
+        assert!(error.to_string().contains("remote access error"), "{error}");
+        assert_eq!(sides.each_mut().map(Side::missing), [0, 0]);
+    }
+}
+
+/// The message has arrived, although the key was not revoked before the link ended.
+#[test]
+fn a_message_that_was_written_before_the_end_lands() {
+    let mut sides = connected();
+    let remote = announced(&mut sides, 1 << 17);
+    write(&mut sides, b"the last message", remote);
+    sides[1].verbs.disconnect(LINK);
+    sides[0].verbs.disconnect(LINK);
+    sides[0].post([Request::Land { token: 4, remote, length: 16 }]);
+    until(&mut sides, |sides| sides.iter().all(|side| !side.log.ended.is_empty()));
+    assert_eq!(sides[0].log.landed, [(4, b"the last message".to_vec())]);
     assert_eq!(sides.each_mut().map(Side::missing), [0, 0]);
 }
 

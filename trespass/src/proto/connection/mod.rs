@@ -2,6 +2,7 @@
 
 mod close;
 mod inbox;
+mod landing;
 mod read;
 mod receive;
 mod send;
@@ -13,6 +14,7 @@ use crate::memory::Buf;
 
 use super::{Agreement, Failure, Remote, Request, Stock};
 use inbox::Sends;
+use landing::{Landings, Offers};
 
 pub(crate) use read::Received;
 pub(crate) use short::Protocol;
@@ -115,6 +117,8 @@ struct Outgoing {
     exposed: VecDeque<(Remote, usize)>,
     /// The number of messages removed from `exposed`, modulo 2^32.
     done: u32,
+    /// The buffers that the peer has announced.
+    offers: Offers,
     fin: Fin,
     fin_acked: bool,
 }
@@ -155,6 +159,7 @@ struct Incoming {
     done_told: u32,
     /// Whether the peer has returned credits and the confirmation is not sent yet.
     returned: bool,
+    landings: Landings,
     end: End,
 }
 
@@ -167,7 +172,7 @@ struct Inbox {
     sends: Sends,
     /// How many bytes of the first frame's payload the program has read.
     cursor: usize,
-    /// The messages in the inbox that this side READs, in order, and the number of the first of them.
+    /// The messages in the inbox that this side READs or that the peer WRITEs, in order, and the number of the first of them.
     reads: VecDeque<Read>,
     first_read: u32,
     /// The total length of the messages that are being READ, or that were READ but not yet taken by the program.
@@ -237,6 +242,7 @@ impl Whole {
                 done: 0,
                 done_told: 0,
                 returned: false,
+                landings: Landings::new(agreement.version),
                 end: End::Open,
             },
             peer_close: None,
@@ -250,14 +256,21 @@ impl Whole {
         }
     }
 
-    /// Moves frames that have credits to `requests`. Call it before the backend posts.
+    /// Moves frames that have credits to `requests`. Call it before the backend posts. `expose` lets the peer write to a
+    /// buffer, or returns it.
     #[inline]
-    pub(crate) fn transmit(&mut self, stock: &mut Stock) {
+    pub(crate) fn transmit(&mut self, stock: &mut Stock, expose: impl FnMut(Buf) -> Result<Remote, Buf>) {
         if self.ended {
             return;
         }
         self.send_queued(stock);
         self.start_reads(stock);
+        if self.outgoing.offers.is_withdrawn {
+            self.confirm_withdrawal(stock);
+        }
+        if self.is_landing_due() {
+            self.announce(stock, expose);
+        }
         self.send_control(stock);
         let out = &self.outgoing;
         if (out.in_flight() || out.is_binding()) && !out.is_probing() && (out.is_flushing || self.is_ending()) {
@@ -282,6 +295,7 @@ impl Whole {
         if std::mem::replace(&mut self.alive.sent, self.outgoing.sent) == self.outgoing.sent {
             self.return_credits(stock);
         }
+        self.tick_landings(stock);
     }
 
     fn probe(&mut self) {
@@ -314,6 +328,8 @@ impl Whole {
         !incoming.inbox.reads.is_empty()
             || incoming.done != incoming.done_told
             || incoming.returned
+            || out.offers.is_withdrawn
+            || self.is_landing_due()
             || incoming.end != End::Open
             || out.fin != Fin::Open
             || out.is_flushing
@@ -327,6 +343,12 @@ impl Whole {
             rendezvous_sent: self.rendezvous_sent,
             rendezvous_received: self.rendezvous_received,
         }
+    }
+
+    /// Returns the number of buffers that the peer has announced and this side has not used.
+    #[cfg(test)]
+    pub(crate) fn offers(&self) -> usize {
+        self.outgoing.offers.len()
     }
 
     #[cfg(test)]

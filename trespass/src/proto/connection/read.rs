@@ -5,7 +5,7 @@ use std::io;
 use bytes::BufMut;
 
 use crate::memory::{Buf, no_memory};
-use crate::proto::frame::{Frame, HEADER, Kind, LAST, NOTE, Source};
+use crate::proto::frame::{Frame, HEADER, Kind, LAST, NOTE};
 use crate::proto::{Failure, Stock};
 
 use super::{Assembly, Inbox, Protocol, Read, Whole};
@@ -28,7 +28,7 @@ const AT_ONCE: usize = 2 << 20;
 enum Front {
     /// A frame of a message.
     Data(Frame),
-    /// A message in the peer's memory, or one that was READ from there.
+    /// A message in the peer's memory, or one that was READ from there or that the peer has written.
     Rendezvous,
     Empty,
     End,
@@ -234,7 +234,7 @@ impl Inbox {
             let Some(frame) = self.sends.front().and_then(|send| Frame::parse(send)) else { return Front::Empty };
             match frame.kind {
                 Kind::DATA => return Front::Data(frame),
-                Kind::RTS => return Front::Rendezvous,
+                Kind::RTS | Kind::WRITTEN => return Front::Rendezvous,
                 Kind::FIN | Kind::CLOSE => {
                     self.end = true;
                     self.clear(stock);
@@ -332,7 +332,9 @@ impl Inbox {
     fn pass_read(&mut self, stock: &mut Stock) -> Option<Read> {
         let read = self.reads.pop_front();
         self.first_read = self.first_read.wrapping_add(1);
-        self.pass_frame(HEADER + Source::LENGTH, stock);
+        if let Some(frame) = self.sends.front().and_then(|send| Frame::parse(send)) {
+            self.pass_frame(frame.extent(), stock);
+        }
         read
     }
 }

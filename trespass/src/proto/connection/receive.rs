@@ -43,16 +43,11 @@ impl Whole {
         let inbox = &mut incoming.inbox;
         incoming.in_flight -= 1;
         self.alive.heard = true;
-        let index = token.wrapping_sub(inbox.first_read) as usize;
         if !whole {
             return;
         }
         incoming.done = incoming.done.wrapping_add(1);
-        if inbox.discard {
-            inbox.ahead -= message.len();
-        } else if let Some(read) = inbox.reads.get_mut(index) {
-            *read = Read::Ready(message);
-        }
+        inbox.arrive(token, message);
         self.rendezvous_received += 1;
     }
 
@@ -72,7 +67,8 @@ impl Whole {
         }
         for (index, read) in inbox.reads.iter_mut().enumerate() {
             let &mut Read::Waiting { from, length } = read else { continue };
-            let enough = inbox.ahead != 0 && inbox.ahead + length as usize > self.settings.read_ahead;
+            // The first message must arrive even if later ones, which the peer has written, use all the space.
+            let enough = index != 0 && inbox.ahead + length as usize > self.settings.read_ahead;
             if enough || incoming.in_flight >= self.agreement.reads {
                 return;
             }
@@ -111,6 +107,8 @@ impl Whole {
             }
             if frame.kind != Kind::DATA {
                 self.take_frame(frame, payload, stock)?;
+            } else if frame.a > frame.length {
+                self.incoming.landings.note(frame.a);
             }
             rest = &rest[frame.extent()..];
         }
@@ -129,6 +127,7 @@ impl Whole {
                 {
                     return Err(Failure::violation("an announced message is too long"));
                 }
+                incoming.landings.note(frame.a);
                 if incoming.inbox.discard {
                     incoming.done = incoming.done.wrapping_add(1);
                 } else {
@@ -165,6 +164,9 @@ impl Whole {
                 self.drop_queue(stock);
             }
             Kind::FIN_ACK => self.take_fin_ack()?,
+            Kind::BUFFERS | Kind::WRITTEN | Kind::WITHDRAW | Kind::WITHDRAWN if self.agreement.version >= 2 => {
+                self.take_landing(frame, payload)?;
+            }
             _ if frame.flags & OPTIONAL != 0 => {}
             _ => return Err(Failure::violation("a frame of an unknown kind")),
         }
@@ -307,6 +309,16 @@ impl Inbox {
     pub(super) fn free(&mut self, send: Buf, stock: &mut Stock) {
         self.freed += 1;
         stock.free(send);
+    }
+
+    /// Stores a long message that has arrived.
+    pub(super) fn arrive(&mut self, token: u32, message: Buf) {
+        let index = token.wrapping_sub(self.first_read) as usize;
+        if self.discard {
+            self.ahead -= message.len();
+        } else if let Some(read) = self.reads.get_mut(index) {
+            *read = Read::Ready(message);
+        }
     }
 
     pub(super) fn clear(&mut self, stock: &mut Stock) {

@@ -107,7 +107,7 @@ impl Whole {
         }
         let most = self.agreement.rendezvous.min(self.agreement.message) as usize;
         let length = bytes.len().min(most).min(self.settings.send_high_water / PIECES);
-        if length > self.settings.eager {
+        if length > self.settings.eager || self.outgoing.offers.fits(length) {
             self.may_send(length)?;
             if let Some(mut copy) = stock.pool.alloc(length) {
                 copy.copy_from_slice(&bytes[..length]);
@@ -223,7 +223,8 @@ impl Whole {
         io::ErrorKind::WouldBlock.into()
     }
 
-    /// Sends a message that is too long for one SEND: the peer READs the message, or it is sent in parts. Returns the
+    /// Sends a message that is too long for one SEND: it is written to a buffer that the peer has announced, the peer
+    /// READs it, or it is sent in parts. Returns the
     /// message if no memory is left to announce it.
     fn push_message<E>(&mut self, message: Buf, stock: &mut Stock, expose: E) -> Result<(), Buf>
     where
@@ -233,6 +234,22 @@ impl Whole {
         if !self.has_segment(stock) {
             self.outgoing.lacks_memory = true;
             return Err(message);
+        }
+        if stock.pool.owns(&message)
+            && let Some((number, to)) = self.outgoing.offers.take(length)
+        {
+            // Only the frame needs a credit and has a place among the messages, so the WRITE is posted at once.
+            self.requests.push_back(Request::Write { from: message, to });
+            let frame = Frame { flags: LAST, a: length as u32, b: number, ..Frame::new(Kind::WRITTEN) };
+            if self.push_frame(frame, &[], stock).is_ok() {
+                self.rendezvous_sent += 1;
+                return Ok(());
+            }
+            // This is not reached, because a spare segment is available.
+            return Err(match self.requests.pop_back() {
+                Some(Request::Write { from, .. }) => from,
+                _ => Buf::on_heap(0),
+            });
         }
         let exposed = if length > self.settings.eager && length <= self.agreement.rendezvous as usize {
             expose(message)
@@ -316,7 +333,7 @@ impl Whole {
 
     /// Passes a SEND to the backend. The caller has checked the credits.
     #[inline]
-    fn launch(&mut self, mut send: Buf) {
+    pub(super) fn launch(&mut self, mut send: Buf) {
         self.incoming.announced = self.incoming.target();
         set_credits(&mut send, self.incoming.announced);
         self.outgoing.sent += 1;
@@ -407,7 +424,7 @@ impl Whole {
 /// Whether a SEND begins with a control frame, and so may use one of the credits that messages leave unused.
 #[inline]
 fn uses_reserve(send: &[u8]) -> bool {
-    send.first().is_none_or(|&kind| matches!(Kind(kind), Kind::GRANT | Kind::RETURN))
+    send.first().is_none_or(|&kind| matches!(Kind(kind), Kind::GRANT | Kind::RETURN | Kind::BUFFERS | Kind::WITHDRAW))
 }
 
 impl Outgoing {

@@ -12,6 +12,9 @@ use super::rng::Rng;
 
 pub(super) const SEGMENT: usize = 512;
 pub(super) const EAGER: usize = 2_000;
+/// The keys of memory that the peer may READ, and of memory that it may WRITE.
+const READABLE: u32 = 7;
+const WRITABLE: u32 = 8;
 
 pub(super) struct World {
     pub(super) nodes: [Node; 2],
@@ -76,13 +79,17 @@ struct Exposed {
 
 impl Link {
     fn expose(&mut self, message: Buf) -> Result<Remote, Buf> {
+        self.open(message, READABLE)
+    }
+
+    fn open(&mut self, message: Buf, key: u32) -> Result<Remote, Buf> {
         let exposed = &mut self.exposed;
         if !exposed.pool.as_ref().is_some_and(|pool| pool.owns(&message)) {
             return Err(message);
         }
         exposed.next += 1;
         exposed.buffers.insert(exposed.next, message);
-        Ok(Remote { address: exposed.next, key: 7 })
+        Ok(Remote { address: exposed.next, key })
     }
 
     fn send_now(&mut self, header: &[u8; HEADER], payload: &[u8]) -> bool {
@@ -115,8 +122,8 @@ pub(super) fn pool() -> Pool {
 
 impl World {
     pub(super) fn new(plan: &Plan, pools: &[Pool], path: Path, rng: &mut Rng) -> World {
-        let agreement = |credits, reads| Agreement {
-            version: 1,
+        let agreement = |version, credits, reads| Agreement {
+            version,
             segment: SEGMENT as u32,
             credits,
             reads,
@@ -124,11 +131,12 @@ impl World {
             message: 100_000,
         };
         let streams: Vec<bool> = (0..plan.pairs).map(|_| rng.one_in(2)).collect();
+        let versions: Vec<u8> = (0..plan.pairs).map(|_| if rng.one_in(4) { 1 } else { 2 }).collect();
         let mut node = |pool: &Pool| {
             let mut stock = Stock::new(pool.clone());
             let receives = plan.pairs as u32 * u32::from(FLOOR) + rng.below(100);
             assert_eq!(stock.add_receives(receives), receives);
-            let ends = streams.iter().map(|&stream| {
+            let ends = streams.iter().zip(&versions).map(|(&stream, &version)| {
                 assert!(stock.ledger.open());
                 let settings = Settings {
                     window: FLOOR + rng.below(60) as u16,
@@ -140,7 +148,7 @@ impl World {
                     ..Settings::default()
                 };
                 End {
-                    connection: Protocol::new(settings, agreement(FLOOR, 1 + rng.below(4) as u16), FLOOR, 0),
+                    connection: Protocol::new(settings, agreement(version, FLOOR, 1 + rng.below(4) as u16), FLOOR, 0),
                     link: Link {
                         depth: 1 + rng.below(20) as usize,
                         exposed: Exposed { pool: (!rng.one_in(4)).then(|| stock.pool.clone()), ..Exposed::default() },
@@ -313,7 +321,8 @@ impl World {
             return;
         }
         node.stock.starved = false;
-        end.connection.whole().transmit(&mut node.stock);
+        let End { connection, link, .. } = end;
+        connection.whole().transmit(&mut node.stock, |buffer| link.open(buffer, WRITABLE));
         while end.link.posted.len() + end.link.executed.len() < end.link.depth
             && let Some(request) = end.connection.whole().requests.pop_front()
         {
@@ -358,11 +367,22 @@ impl World {
                 }
             }
             Request::Read { into, from, .. } => {
-                assert_eq!(from.key, 7);
+                assert_eq!(from.key, READABLE);
                 let source = to.link.exposed.buffers.get(&from.address).expect("a READ finds its memory");
                 into.copy_from_slice(source);
             }
-            Request::Conceal(_) | Request::Probe | Request::Transfer(_) | Request::Revoke(_) | Request::Bind => {}
+            Request::Write { from, to: buffer } => {
+                assert_eq!(buffer.key, WRITABLE);
+                let buffer = to.link.exposed.buffers.get_mut(&buffer.address).expect("a WRITE finds its memory");
+                buffer[..from.len()].copy_from_slice(from);
+            }
+            // The peer may write until the key is invalid, so what it writes later is not part of the message.
+            Request::Land { .. }
+            | Request::Conceal(_)
+            | Request::Probe
+            | Request::Transfer(_)
+            | Request::Revoke(_)
+            | Request::Bind => {}
         }
         end.link.executed.push_back(request);
         self.moves += 1;
@@ -388,6 +408,8 @@ impl World {
                     stock.give(end.link.exposed.buffers.remove(&remote.address).expect("an exposed buffer"));
                 }
                 Some(Request::Probe) => end.connection.whole().probed(),
+                Some(Request::Write { from, .. }) => stock.give(from),
+                Some(Request::Land { token, remote, length }) => land(end, token, remote, length),
                 Some(Request::Transfer(_) | Request::Revoke(_) | Request::Bind) => {}
             }
         }
@@ -414,10 +436,13 @@ impl World {
     pub(super) fn take_down(&mut self, side: usize, pair: usize, failure: Option<Failure>) {
         let Node { stock, ends, .. } = &mut self.nodes[side];
         let end = &mut ends[pair];
-        for request in end.link.executed.drain(..).chain(end.link.posted.drain(..)) {
+        let requests: Vec<Request> = end.link.executed.drain(..).chain(end.link.posted.drain(..)).collect();
+        for request in requests {
             match request {
                 Request::Send(send) => stock.give(send),
                 Request::Read { token, into, .. } => end.connection.whole().read_done(token, into, false),
+                Request::Write { from, .. } => stock.give(from),
+                Request::Land { token, remote, length } => land(end, token, remote, length),
                 Request::Conceal(_) | Request::Probe | Request::Transfer(_) | Request::Revoke(_) | Request::Bind => {}
             }
         }
@@ -448,6 +473,7 @@ impl World {
         let text = |request: &Request| match request {
             Request::Send(send) => format!("SEND {:02x?}", &send[..send.len().min(2 * HEADER)]),
             Request::Read { token, into, from } => format!("READ {token} {} {from:?}", into.len()),
+            Request::Write { from, to } => format!("WRITE {} {to:?}", from.len()),
             other => format!("{other:?}"),
         };
         let ends = self.nodes.iter().flat_map(|node| &node.ends);
@@ -475,6 +501,13 @@ impl Node {
     pub(super) fn release(&mut self) {
         self.hoard.clear();
     }
+}
+
+/// Passes a message that the peer has written to the connection.
+fn land(end: &mut End, token: u32, remote: Remote, length: u32) {
+    let mut message = end.link.exposed.buffers.remove(&remote.address).expect("an announced buffer");
+    message.truncate(length as usize);
+    end.connection.whole().landed(token, message);
 }
 
 /// Receives into a buffer of the program. If the buffer is too short, retries with a longer one.

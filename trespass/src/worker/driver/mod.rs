@@ -295,7 +295,7 @@ impl<B: Backend> Driver<B> {
             let State::Open(protocol) = &mut slot.state else { continue };
             let link = LinkId { index, generation: slot.generation };
             let whole = protocol.whole();
-            whole.transmit(stock);
+            whole.transmit(stock, |buffer| self.backend.announce(link, buffer));
             if !whole.requests.is_empty() {
                 self.backend.post(link, &mut whole.requests, &mut self.spare);
             }

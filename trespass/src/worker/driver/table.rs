@@ -359,6 +359,12 @@ impl Events for Table {
         }
     }
 
+    fn landed(&mut self, link: LinkId, token: u32, message: Buf) {
+        if let Some(open) = self.touch(link) {
+            open.protocol.whole().landed(token, message);
+        }
+    }
+
     fn moved(&mut self, link: LinkId) {
         let Table { slots, woken, .. } = self;
         if let Some(slot) = slots.get_mut(link.index as usize).filter(|slot| slot.generation == link.generation) {

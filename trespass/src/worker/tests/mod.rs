@@ -2,6 +2,7 @@
 
 mod accepting;
 mod hostile;
+mod landing;
 mod mixed;
 mod sleeping;
 

@@ -2,13 +2,12 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::Arc;
 
 use sideway::ibverbs::memory_region::RemoteKey;
 use sideway::ibverbs::queue_pair::{Connected, PostSendGuard, SendQueue, SetScatterGatherEntry, WorkRequestFlags};
 
 use super::super::SIGNAL_EVERY;
-use super::window::{Held, Window};
+use super::window::{Landed, Window};
 use super::{Outstanding, Posted};
 use crate::backend::Request;
 use crate::memory::{Buf, Pool};
@@ -68,6 +67,16 @@ impl Batch<'_> {
                     unsafe { gather(request, &buf)? };
                     self.posted.push(Posted::Send(buf));
                 }
+                Request::Write { from, to } => {
+                    let from = own(self.pool, from)?;
+                    holds = true;
+                    let flags = flags(false, &mut holds);
+                    let request =
+                        guard.construct_wr(number, flags).setup_write(RemoteKey::from_raw(to.key), to.address);
+                    // SAFETY: the buffer goes to `posted`.
+                    unsafe { gather(request, &from)? };
+                    self.posted.push(Posted::Write(from));
+                }
                 Request::Read { token, into, from } => {
                     let flags = flags(true, &mut holds);
                     let key = RemoteKey::from_raw(from.key);
@@ -100,16 +109,8 @@ impl Batch<'_> {
                     guard.construct_wr(number, flags).setup_write(RemoteKey::from_raw(0), 0).setup_no_data();
                     self.posted.push(Posted::Probe);
                 }
-                request @ (Request::Conceal(_) | Request::Revoke(_)) => {
-                    let is_it = |window: &Window| match (&request, &window.held) {
-                        // Without windows, all buffers of a chunk share the chunk's key.
-                        (Request::Conceal(remote), Some(held @ Held::Buf(_))) => {
-                            held.address() == remote.address && window.key.raw() == remote.key
-                        }
-                        (Request::Revoke(asked), Some(Held::Region { closed, .. })) => Arc::ptr_eq(asked, closed),
-                        _ => false,
-                    };
-                    let Some(index) = self.windows.iter().position(is_it) else { continue };
+                request @ (Request::Conceal(_) | Request::Revoke(_) | Request::Land { .. }) => {
+                    let Some(index) = self.windows.iter().position(|window| window.is_for(&request)) else { continue };
                     let Some(window) = self.windows.get_mut(index).filter(|window| !window.is_closing) else {
                         continue;
                     };
@@ -119,7 +120,13 @@ impl Batch<'_> {
                     }
                     window.is_closing = true;
                     holds = true;
-                    let flags = flags(false, &mut holds);
+                    let is_landed = if let Request::Land { token, length, .. } = request {
+                        window.landed = Some(Landed { token, length });
+                        true
+                    } else {
+                        false
+                    };
+                    let flags = flags(is_landed, &mut holds);
                     guard.construct_wr(number, flags).setup_local_inv(window.key);
                     self.posted.push(Posted::Invalidate(index));
                 }

@@ -19,7 +19,7 @@ use sideway::ibverbs::queue_pair::{
 use sideway::rdmacm::Identifier;
 
 use self::batch::Batch;
-use self::window::{Window, bound};
+use self::window::{Landed, Window, bound};
 use super::{FEW, SEND_QUEUE, SIGNAL_EVERY, WINDOWS};
 use crate::backend::{Ended, HEADER, LinkId, Remote, Request};
 use crate::memory::{Buf, Ending, Pool, Transfer};
@@ -103,6 +103,7 @@ impl Outstanding {
 #[derive(Debug)]
 enum Posted {
     Send(Buf),
+    Write(Buf),
     Read {
         token: u32,
         into: Buf,
@@ -119,7 +120,16 @@ enum Posted {
 #[derive(Debug)]
 pub(super) enum Retired {
     Sent(u32),
-    Read { token: u32, into: Buf, whole: bool },
+    Read {
+        token: u32,
+        into: Buf,
+        whole: bool,
+    },
+    /// The peer has written a message.
+    Landed {
+        token: u32,
+        message: Buf,
+    },
     Moved,
     Probed,
 }
@@ -247,8 +257,14 @@ impl VerbsLink {
     pub(super) fn refuse(&mut self, requests: &mut VecDeque<Request>, spare: &mut Vec<Buf>) {
         for request in requests.drain(..) {
             match request {
-                Request::Send(buf) => spare.push(buf),
+                Request::Send(buf) | Request::Write { from: buf, .. } => spare.push(buf),
                 Request::Read { token, into, .. } => self.refused.push((token, into)),
+                Request::Land { token, length, .. } => {
+                    // The message has arrived, and is reported at the end of the link.
+                    if let Some(window) = self.windows.iter_mut().find(|window| window.is_for(&request)) {
+                        window.landed = Some(Landed { token, length });
+                    }
+                }
                 Request::Transfer(transfer) => transfer.end(Ending::Lost),
                 // The backend returns exposed buffers when the link ends.
                 Request::Conceal(_) | Request::Revoke(_) | Request::Bind | Request::Probe => {}
@@ -261,12 +277,16 @@ impl VerbsLink {
         let Some(region) = held.region() else { return Err(held) };
         let address = held.address();
         let free = self.windows.iter().position(|window| window.held.is_none());
-        if free.is_none() && self.windows.len() >= WINDOWS {
+        let counts = |held: &Held| !held.is_announced();
+        if counts(&held)
+            && self.windows.iter().filter(|window| window.held.as_ref().is_some_and(counts)).count() >= WINDOWS
+        {
             return Err(held);
         }
         let Some(domain) = domain else {
             let key = region.rkey();
-            self.windows.push(Window { window: None, key, held: Some(held), is_unbound: false, is_closing: false });
+            let held = Some(held);
+            self.windows.push(Window { window: None, key, held, is_unbound: false, is_closing: false, landed: None });
             return Ok(Remote { address, key: key.raw() });
         };
         let index = match free {
@@ -280,6 +300,7 @@ impl VerbsLink {
                         held: None,
                         is_unbound: false,
                         is_closing: false,
+                        landed: None,
                     });
                     self.windows.len() - 1
                 }
@@ -349,7 +370,7 @@ impl VerbsLink {
                 failed = if whole { failed } else { 0 };
             }
             match posted {
-                Posted::Send(buf) => spare.push(buf),
+                Posted::Send(buf) | Posted::Write(buf) => spare.push(buf),
                 Posted::Read { token, into } => report(Retired::Read { token, into, whole }),
                 Posted::Transfer(transfer) => {
                     transfer.end(match status {
@@ -366,9 +387,9 @@ impl VerbsLink {
                 Posted::Bind(_) => {}
                 Posted::Invalidate(index) if whole => {
                     moved = true;
-                    if let Some(window) = self.windows.get_mut(index) {
-                        window.is_closing = false;
-                        window.held.take().into_iter().for_each(|held| held.release(spare));
+                    let window = self.windows.get_mut(index);
+                    if let Some((token, message)) = window.and_then(|window| window.release(spare)) {
+                        report(Retired::Landed { token, message });
                     }
                 }
                 Posted::Invalidate(_) => {}
@@ -428,7 +449,7 @@ impl VerbsLink {
     fn give_back(mut self, spare: &mut Vec<Buf>, mut report: impl FnMut(Retired)) -> Ended {
         for (_, posted) in self.posted.entries.drain(..) {
             match posted {
-                Posted::Send(buf) => spare.push(buf),
+                Posted::Send(buf) | Posted::Write(buf) => spare.push(buf),
                 Posted::Read { token, into } => report(Retired::Read { token, into, whole: false }),
                 Posted::Transfer(transfer) => transfer.end(Ending::Lost),
                 _ => {}
@@ -437,7 +458,9 @@ impl VerbsLink {
         for (token, into) in self.refused.drain(..) {
             report(Retired::Read { token, into, whole: false });
         }
-        self.windows.drain(..).filter_map(|window| window.held).for_each(|held| held.release(spare));
+        // What the peer has written before the end has arrived.
+        let landed = self.windows.drain(..).filter_map(|mut window| window.release(spare));
+        landed.for_each(|(token, message)| report(Retired::Landed { token, message }));
         match self.state {
             State::Draining { why, .. } => why,
             _ => Ended::Closed,

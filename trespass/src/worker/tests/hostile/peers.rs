@@ -51,6 +51,7 @@ impl Events for State {
     fn returned(&mut self, _: Buf) {}
     fn sent(&mut self, _: LinkId, _: u32) {}
     fn read(&mut self, _: LinkId, _: u32, _: Buf, _: bool) {}
+    fn landed(&mut self, _: LinkId, _: u32, _: Buf) {}
     fn moved(&mut self, _: LinkId) {}
     fn probed(&mut self, _: LinkId) {}
     fn ended(&mut self, _: LinkId, _: Ended) {
@@ -164,10 +165,12 @@ fn frames(rng: &mut Rng) -> Vec<u8> {
     let mut bytes = Vec::new();
     let most = if rng.one_in(3) { 100 } else { 3 };
     for _ in 0..1 + rng.below(most) {
-        let kind = FrameKind(if rng.one_in(20) { rng.next() as u8 } else { 1 + rng.below(9) as u8 });
+        let kind = FrameKind(if rng.one_in(20) { rng.next() as u8 } else { 1 + rng.below(13) as u8 });
         let remote = Remote { address: u64::from(rng.below(3)), key: number(rng) }.emit();
         let payload = match rng.below(4) {
             _ if kind == FrameKind::RTS => remote.to_vec(),
+            // The first buffers have the number 0.
+            0..3 if kind == FrameKind::BUFFERS => [&remote[..], &number(rng).to_le_bytes()].concat(),
             0 => Vec::new(),
             1 => vec![1],
             2 => vec![2; 8],
