@@ -1,4 +1,5 @@
-//! [`Listener`] and [`Stream`], with the methods of `TcpListener` and `TcpStream` of `std::net`.
+//! [`Listener`] and [`Stream`], with the methods of `TcpListener` and `TcpStream` of `std::net`, and [`Reader`] in the
+//! place of `BufReader`.
 //!
 //! ```no_run
 //! use std::io::{Read, Write};
@@ -12,8 +13,10 @@
 //! ```
 
 mod listener;
+mod reader;
 mod stream;
 
 pub use listener::{Incoming, Listener};
+pub use reader::Reader;
 pub use std::net::Shutdown;
 pub use stream::Stream;

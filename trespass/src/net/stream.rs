@@ -9,6 +9,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use crate::connection::{Connection, after};
+use crate::memory::Buf;
 use crate::worker::{Handle, Stats, Wait, Worker};
 
 /// A stream of bytes, like `std::net::TcpStream`. It uses RDMA if both sides support it, otherwise TCP.
@@ -304,6 +305,25 @@ impl Stream {
         }
         let deadline = get(timeout).and_then(after);
         self.inner.connection.wait(what.into(), deadline, attempt)
+    }
+
+    /// Takes the next bytes without a copy. Returns `None` at the end.
+    pub(super) fn take_chunk(&self) -> io::Result<Option<Buf>> {
+        let mut chunk = None;
+        self.call(Wait::Read, &self.inner.read_timeout, usize::MAX, |worker| {
+            chunk = self.chunk(worker)?;
+            Ok(chunk.as_ref().map_or(0, |chunk| chunk.len()))
+        })?;
+        Ok(chunk)
+    }
+
+    /// Takes the next bytes without a copy. Returns `None` at the end.
+    pub(crate) fn chunk(&self, worker: &mut Worker) -> io::Result<Option<Buf>> {
+        if self.inner.is_read_shut.load(Ordering::Relaxed) {
+            Ok(None)
+        } else {
+            worker.try_take(self.inner.connection.id())
+        }
     }
 
     fn read_some(&self, worker: &mut Worker, bytes: &mut [u8]) -> io::Result<usize> {

@@ -35,6 +35,7 @@
 mod acceptor;
 mod batch;
 mod connection;
+mod reader;
 mod sorted;
 mod stream;
 mod waiting;
@@ -42,4 +43,5 @@ mod waiting;
 pub use acceptor::Acceptor;
 pub use batch::{Batch, revoke};
 pub use connection::Connection;
+pub use reader::Reader;
 pub use stream::{Listener, Stream};

@@ -83,6 +83,10 @@ impl Stream {
         Stream { inner: connection.into_inner().into() }
     }
 
+    pub(super) fn blocking(&self) -> &net::Stream {
+        &self.inner
+    }
+
     /// Returns the stream for calls that block.
     pub fn into_blocking(self) -> net::Stream {
         self.inner

@@ -103,6 +103,20 @@ impl Worker {
         read?.ok_or_else(|| io::ErrorKind::WouldBlock.into())
     }
 
+    /// Receives bytes of a stream in the memory into which they have arrived. Returns `None` at the end of the stream.
+    ///
+    /// # Errors
+    ///
+    /// See [`Worker::try_read`].
+    pub(crate) fn try_take(&mut self, id: ConnectionId) -> io::Result<Option<Buf>> {
+        let taken = on!(self, id.kind, driver => driver.with(id.link, |protocol, stock, _| protocol.take_chunk(stock)));
+        match taken? {
+            Received::Message(bytes) => Ok(Some(bytes)),
+            Received::Empty => Err(io::ErrorKind::WouldBlock.into()),
+            Received::End => Ok(None),
+        }
+    }
+
     /// Does the same as `try_read`. The memory may be uninitialised.
     #[cfg(feature = "tokio")]
     pub(crate) fn try_read_to(&mut self, id: ConnectionId, bytes: &mut impl bytes::BufMut) -> io::Result<usize> {

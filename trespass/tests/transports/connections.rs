@@ -1,12 +1,12 @@
 //! Connections between two workers of this process, over RDMA on softrnic and over TCP.
 
-use std::io::{self, ErrorKind, IoSlice, Read, Write};
+use std::io::{self, BufRead, ErrorKind, IoSlice, Read, Write};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::common::{bytes, device, fill, has_ended, on_both, pair, worker};
 use sideway_test_names::Port;
-use trespass::net::{Listener, Shutdown, Stream};
+use trespass::net::{Listener, Reader, Shutdown, Stream};
 use trespass::{Acceptor, Connection, Handle, Kind, Options, Transport};
 
 /// A time limit that only a hung operation reaches.
@@ -53,6 +53,39 @@ fn large_stream_arrives_whole_in_both_directions_at_once() {
                     assert!(got == bytes(LENGTH, other));
                 });
             }
+        });
+    });
+}
+
+#[test]
+fn reader_returns_all_bytes_without_a_buffer_of_its_own() {
+    let lengths = [1, 100, 5_000, 70_000, 64 << 10, 1 << 20, 3, 300_000];
+    on_both(|transport| {
+        let (left, right) = pair(transport);
+        let (mut left, mut right) = (Stream::from(left), Reader::new(Stream::from(right)));
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                for (index, &length) in lengths.iter().enumerate() {
+                    left.write_all(&bytes(length, index)).unwrap();
+                    left.write_all(b"\n").unwrap();
+                }
+                left.shutdown(Shutdown::Write).unwrap();
+            });
+            for (index, &length) in lengths.iter().enumerate() {
+                let (expected, mut got) = (bytes(length, index), Vec::new());
+                while got.len() < length {
+                    let some = right.fill_buf().unwrap();
+                    let count = some.len().min(length - got.len()).min(1 + got.len());
+                    assert_ne!(count, 0, "the stream ends early");
+                    got.extend_from_slice(&some[..count]);
+                    right.consume(count);
+                }
+                assert!(got == expected, "{length} bytes");
+                let mut rest = String::new();
+                right.read_line(&mut rest).unwrap();
+                assert_eq!(rest, "\n");
+            }
+            assert!(right.fill_buf().unwrap().is_empty() && right.buffer().is_empty());
         });
     });
 }

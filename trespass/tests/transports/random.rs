@@ -1,12 +1,12 @@
 //! Random reads and writes on non-blocking streams, with poll(2) alone. `TRESPASS_MIXES` is the number of seeds,
 //! `TRESPASS_SEED` the first one.
 
-use std::io::{ErrorKind, IoSlice, IoSliceMut, Read, Write};
+use std::io::{BufRead, ErrorKind, IoSlice, IoSliceMut, Read, Write};
 
 use crate::common::{bytes, on_both, pair};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use trespass::Transport;
-use trespass::net::{Shutdown, Stream};
+use trespass::net::{Reader, Shutdown, Stream};
 
 /// A time limit that only a lost wake-up reaches, in seconds.
 const LONG: i64 = 60;
@@ -52,7 +52,16 @@ impl End {
         let most = [1, 100, 20_000, 300_000][random.below(4)];
         let mut some = vec![0; 1 + random.below(most)];
         let mut stream = &self.stream;
-        let read = match random.below(3) {
+        let read = match random.below(4) {
+            3 => {
+                let mut reader = Reader::new(self.stream.clone());
+                let taken = reader.fill_buf();
+                taken.map(|bytes| {
+                    some.clear();
+                    some.extend_from_slice(bytes);
+                    bytes.len()
+                })
+            }
             0 => {
                 let at = random.below(some.len());
                 let (left, right) = some.split_at_mut(at);

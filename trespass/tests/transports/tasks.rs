@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use crate::common::{bytes, device, on_both, pair, worker};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
 use tokio::runtime::{Builder, Handle as RuntimeHandle, Runtime};
 use tokio::time::timeout;
-use trespass::tokio::Stream;
+use trespass::tokio::{Reader, Stream};
 use trespass::{Acceptor, Connection, Handle, Transport};
 
 /// A time limit that only a hung operation reaches.
@@ -72,6 +72,40 @@ fn worker_driven_by_a_task_serves_streams() {
         threads.block_on(async {
             ends.drive();
             ends.exchange().await;
+        });
+    });
+}
+
+#[test]
+fn reader_waits_and_returns_all_bytes() {
+    const LENGTH: usize = 3 << 20;
+    on_both(|transport| {
+        let ends = Ends::new(transport);
+        runtime().block_on(async {
+            ends.drive();
+            let (mut near, mut far) = (ends.near.clone(), Reader::new(ends.far.clone()));
+            let writes = async move {
+                near.write_all(&bytes(LENGTH, 1)).await.unwrap();
+                near.write_all(b"line\n").await.unwrap();
+                near.shutdown().await.unwrap();
+            };
+            let reads = async move {
+                let mut got = vec![0; LENGTH];
+                far.read_exact(&mut got[..1_000]).await.unwrap();
+                let mut at = 1_000;
+                while at < LENGTH {
+                    let some = far.fill_buf().await.unwrap();
+                    let count = some.len().min(LENGTH - at);
+                    got[at..at + count].copy_from_slice(&some[..count]);
+                    far.consume(count);
+                    at += count;
+                }
+                assert!(got == bytes(LENGTH, 1));
+                let mut rest = String::new();
+                assert_eq!(far.read_to_string(&mut rest).await.unwrap(), 5);
+                assert_eq!(rest, "line\n");
+            };
+            timeout(LONG, tokio::spawn(async { tokio::join!(writes, reads) })).await.unwrap().unwrap();
         });
     });
 }

@@ -46,6 +46,14 @@ impl Protocol {
         }
     }
 
+    /// Returns the next bytes of the stream without a copy, or with a copy of a few bytes.
+    pub(crate) fn take_chunk(&mut self, stock: &mut Stock) -> io::Result<Received> {
+        match self.inbox().take_chunk(stock) {
+            Received::Empty => self.still_open().and_then(|()| self.inbox().check_memory()).map(|()| Received::Empty),
+            received => Ok(received),
+        }
+    }
+
     /// Returns the next whole message. If a received buffer contains only this message, the program gets that buffer,
     /// and a new one replaces it.
     #[inline]
@@ -141,6 +149,28 @@ impl Inbox {
         }
         let filled = before - out.remaining_mut();
         (filled > 0).then_some(filled)
+    }
+
+    fn take_chunk(&mut self, stock: &mut Stock) -> Received {
+        if let Some(Assembly { mut message, taken, filled, .. }) = self.assembly.take() {
+            message.truncate(filled);
+            message.advance(taken);
+            return Received::Message(message);
+        }
+        loop {
+            match self.front(stock) {
+                Front::Data(frame) if frame.length as usize == self.cursor => self.pass_frame(frame.extent(), stock),
+                Front::Data(frame) => return Received::Message(self.take_single(frame, stock)),
+                Front::Rendezvous if self.is_read() => {
+                    if let Some(Read::Ready(message)) = self.pass_read(stock) {
+                        self.ahead -= message.len();
+                        return Received::Message(message);
+                    }
+                }
+                Front::Rendezvous | Front::Empty => return Received::Empty,
+                Front::End => return Received::End,
+            }
+        }
     }
 
     #[inline]

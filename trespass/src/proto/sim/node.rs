@@ -269,14 +269,22 @@ impl World {
                 end.dirty |= end.connection.needs_turn(&node.stock);
                 return true;
             }
-            end.connection.read_to(&mut &mut bytes[..], &mut node.stock).map(|count| match count {
-                None => Received::Empty,
-                Some(0) => Received::End,
-                Some(count) => {
-                    log.receive(pair, 1 - side, &bytes[..count], false);
-                    Received::Message(Buf::on_heap(0))
-                }
-            })
+            if self.path == Path::Any && rng.one_in(3) {
+                end.connection.take_chunk(&mut node.stock).inspect(|taken| {
+                    if let Received::Message(chunk) = taken {
+                        log.receive(pair, 1 - side, chunk, false);
+                    }
+                })
+            } else {
+                end.connection.read_to(&mut &mut bytes[..], &mut node.stock).map(|count| match count {
+                    None => Received::Empty,
+                    Some(0) => Received::End,
+                    Some(count) => {
+                        log.receive(pair, 1 - side, &bytes[..count], false);
+                        Received::Message(Buf::on_heap(0))
+                    }
+                })
+            }
         } else {
             let received = if rng.one_in(2) {
                 end.connection.try_recv(&mut node.stock)
