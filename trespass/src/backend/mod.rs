@@ -189,8 +189,8 @@ pub(crate) trait Backend {
     /// another pool, because the link has ended, or because the link already exposes the maximum number of buffers.
     fn expose(&mut self, link: LinkId, buffer: Buf) -> Result<Remote, Buf>;
     /// Lets the link's peer write to a buffer, which then receives one message. [`Request::Land`] or
-    /// [`Request::Conceal`] takes it back. Returns the buffer if the device has no memory windows, or for the reasons of
-    /// [`Backend::expose`].
+    /// [`Request::Conceal`] takes it back. Returns the buffer if a key of the device cannot be limited to it, or for the
+    /// reasons of [`Backend::expose`].
     fn announce(&mut self, _link: LinkId, buffer: Buf) -> Result<Remote, Buf> {
         Err(buffer)
     }

@@ -14,7 +14,7 @@
 //! protection error.
 //!
 //! Soft-RoCE on Linux 6.1 checks accesses through a window against the range of the region and not against that of the
-//! window.
+//! window: see [`checks_window_bounds`](super::device_context::DeviceContext::checks_window_bounds).
 //!
 //! Binding is safe, because it grants no access beyond the region's registration. This crate checks that itself,
 //! because not all drivers do (mlx5 does not). The region must contain the range, and must have `MemoryWindowBind`. If

@@ -30,6 +30,8 @@ pub(super) struct Device {
     pub(super) pd: Arc<ProtectionDomain>,
     /// Whether keys come from memory windows of type 2B.
     pub(super) has_windows: bool,
+    /// Whether a key can let a peer write to one buffer and to no other memory.
+    pub(super) announces: bool,
     /// Maximum number of inline bytes of a request.
     pub(super) inline: u32,
     /// How many reads a queue pair may have outstanding in each direction.
@@ -92,10 +94,12 @@ impl Device {
         let lockable = affordable(getrlimit(Resource::Memlock).current);
         let receives = options.receives.min(lockable).min(attributes.max_srq_wr()).min(most_completions / 2).max(1);
         let completions = (receives * 2).max(receives + 2 * SEND_QUEUE).min(most_completions);
+        let has_windows = flags.contains(DeviceCapabilityFlags::MemoryWindowType2B);
         let mut device = Self {
+            announces: has_windows && context.checks_window_bounds(),
             context,
             pd,
-            has_windows: flags.contains(DeviceCapabilityFlags::MemoryWindowType2B),
+            has_windows,
             inline: 0,
             reads: attributes.max_qp_rd_atom().min(attributes.max_qp_init_rd_atom()).min(u32::from(READS)) as u8,
             receives,

@@ -319,8 +319,7 @@ impl Backend for Verbs {
     }
 
     fn announce(&mut self, link: LinkId, buffer: Buf) -> Result<Remote, Buf> {
-        // Without windows, the key would let all peers write to all buffers of the chunk.
-        if !self.device.has_windows {
+        if !self.device.announces {
             return Err(buffer);
         }
         self.open_buffer(link, buffer, AccessFlags::RemoteWrite)

@@ -242,14 +242,19 @@ fn an_exposed_buffer_is_readable_until_its_key_is_revoked() {
     assert_eq!(sides.each_mut().map(Side::missing), [0, 0]);
 }
 
-/// Announces a buffer of the first side to the second one.
-fn announced(sides: &mut [Side; 2], length: usize) -> Remote {
+/// Announces a buffer of the first side to the second one. Returns `None` if the device does not support this.
+fn announced(sides: &mut [Side; 2], length: usize) -> Option<Remote> {
     let buffer = sides[0].verbs.pool().alloc(length).unwrap();
-    let remote = sides[0].verbs.announce(LINK, buffer).expect("the device has memory windows");
+    let announced = sides[0].verbs.announce(LINK, buffer);
+    assert_eq!(announced.is_ok(), sides[0].verbs.device.announces);
+    let Ok(remote) = announced else {
+        println!("DID NOT RUN: a key of this device cannot be limited to a buffer");
+        return None;
+    };
     let announce = sides[0].buf(b"announce");
     sides[0].post([Request::Send(announce)]);
     until(sides, |sides| !sides[1].log.received.is_empty());
-    remote
+    Some(remote)
 }
 
 /// Lets the second side write a message, and waits until the first side knows about it.
@@ -263,7 +268,7 @@ fn write(sides: &mut [Side; 2], bytes: &[u8], to: Remote) {
 fn an_announced_buffer_is_writable_until_its_message_has_landed() {
     let mut sides = connected();
     let bytes: Vec<u8> = (0..100_000_u32).map(|n| n as u8).collect();
-    let remote = announced(&mut sides, 1 << 17);
+    let Some(remote) = announced(&mut sides, 1 << 17) else { return };
     write(&mut sides, &bytes, remote);
     sides[0].post([Request::Land { token: 9, remote, length: bytes.len() as u32 }]);
     until(&mut sides, |sides| !sides[0].log.landed.is_empty());
@@ -280,7 +285,7 @@ fn an_announced_buffer_is_writable_until_its_message_has_landed() {
 fn an_announced_buffer_cannot_be_read_or_overrun() {
     for reads in [true, false] {
         let mut sides = connected();
-        let remote = announced(&mut sides, 1 << 17);
+        let Some(remote) = announced(&mut sides, 1 << 17) else { return };
         let buffer = sides[1].verbs.pool().alloc(if reads { 1 } else { (1 << 17) + 1 }).unwrap();
         sides[1].post([match reads {
             true => Request::Read { token: 1, into: buffer, from: remote },
@@ -297,7 +302,7 @@ fn an_announced_buffer_cannot_be_read_or_overrun() {
 #[test]
 fn a_message_that_was_written_before_the_end_lands() {
     let mut sides = connected();
-    let remote = announced(&mut sides, 1 << 17);
+    let Some(remote) = announced(&mut sides, 1 << 17) else { return };
     write(&mut sides, b"the last message", remote);
     sides[1].verbs.disconnect(LINK);
     sides[0].verbs.disconnect(LINK);
