@@ -70,11 +70,11 @@ fn step(operation: u8, bytes: &[u8], connection: &mut Protocol, stock: &mut Stoc
             }
             Request::Read { token, into, .. } => connection.whole().read_done(token, into, true),
             Request::Land { token, length, .. } => match stock.pool.alloc(length as usize) {
-                Some(message) => connection.whole().landed(token, message),
+                Some(message) => connection.whole().landed(token, message, stock),
                 None => return is_well,
             },
-            Request::Write { .. } | Request::Conceal(_) | Request::Revoke(_) | Request::Transfer(_) | Request::Bind => {
-            }
+            Request::Write { from, .. } => connection.whole().wrote(from.len()),
+            Request::Conceal(_) | Request::Revoke(_) | Request::Transfer(_) | Request::Bind => {}
             Request::Probe => connection.whole().probed(),
         }
     }

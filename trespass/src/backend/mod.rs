@@ -78,6 +78,10 @@ pub(crate) struct Abilities {
     /// Maximum number of outstanding reads of a link; 0 if the backend does not support [`Request::Read`]. Without
     /// reads there is no rendezvous.
     pub(crate) reads: u16,
+    /// Whether the backend supports [`Request::Write`].
+    pub(crate) writes: bool,
+    /// Whether [`Backend::announce`] can let a peer write to one buffer and to no other memory.
+    pub(crate) announces: bool,
 }
 
 /// The bytes of a region that a peer may access.
@@ -137,6 +141,8 @@ pub(crate) trait Events {
     /// A READ has completed. If `whole` is false, it has failed: the contents of the buffer are undefined, and the link
     /// ends.
     fn read(&mut self, link: LinkId, token: u32, into: Buf, whole: bool);
+    /// WRITEs of this number of bytes have completed.
+    fn wrote(&mut self, link: LinkId, bytes: usize);
     /// A message that the peer has written to an announced buffer. The peer cannot change it any more.
     fn landed(&mut self, link: LinkId, token: u32, message: Buf);
     /// Transfers have completed or failed, or keys of regions have become invalid. The progress of each of them is
@@ -189,8 +195,7 @@ pub(crate) trait Backend {
     /// another pool, because the link has ended, or because the link already exposes the maximum number of buffers.
     fn expose(&mut self, link: LinkId, buffer: Buf) -> Result<Remote, Buf>;
     /// Lets the link's peer write to a buffer, which then receives one message. [`Request::Land`] or
-    /// [`Request::Conceal`] takes it back. Returns the buffer if a key of the device cannot be limited to it, or for the
-    /// reasons of [`Backend::expose`].
+    /// [`Request::Conceal`] takes it back. Returns the buffer for the reasons of [`Backend::expose`].
     fn announce(&mut self, _link: LinkId, buffer: Buf) -> Result<Remote, Buf> {
         Err(buffer)
     }

@@ -28,7 +28,7 @@ fn write_corpus() {
         bytes
     };
     let offer = |length: u8| frame(10, 0, 16, 0, &[1, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, length, 0, 0, 0]);
-    let announcement = || frame(2, 1, 12, 200, &[1; 12]);
+    let part = |flags: u8| [frame(1, flags, 200, 144, b""), vec![1; 200]].concat();
     let send = |frames: &[Vec<u8>]| [&[0, frames.concat().len() as u8][..], &frames.concat()].concat();
     let message = || frame(1, 1, 3, 3, b"abc");
     let hello = Hello { segment: 4096, credits: FLOOR, ..Hello::new(7) }.emit();
@@ -49,7 +49,7 @@ fn write_corpus() {
         ("frames/good-buffer-announced-and-withdrawn", send(&[offer(9), frame(12, 0, 0, 1, b"")])),
         (
             "frames/good-message-written",
-            [send(&[announcement()]), send(&[frame(11, 1, 0, 200, b"")]), vec![5, 0]].concat(),
+            [send(&[part(0)]), send(&[part(1)]), send(&[frame(11, 1, 0, 200, b"")]), vec![5, 0]].concat(),
         ),
         ("frames/bad-buffer-without-length", send(&[offer(0)])),
         ("frames/bad-message-written-nowhere", send(&[frame(11, 1, 0, 200, b"")])),

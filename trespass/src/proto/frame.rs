@@ -47,9 +47,11 @@ impl Kind {
     /// A whole message of `a` bytes, which the sender has written to the buffer `b`. The sender does not use the buffers
     /// before `b` any more.
     pub(crate) const WRITTEN: Kind = Kind(11);
-    /// The sender takes back all buffers that it has announced; the next one will have the number `a`.
+    /// The sender takes back all buffers that it has announced; `a` is the number after the last one. It announces none
+    /// until the confirmation has arrived.
     pub(crate) const WITHDRAW: Kind = Kind(12);
-    /// The confirmation of a WITHDRAW: the sender of this frame uses none of the buffers any more.
+    /// The confirmation of a WITHDRAW: the sender of this frame does not use the buffers from `a` on. It has written to
+    /// those before `a`, or skipped them. The next buffer has the number `a`.
     pub(crate) const WITHDRAWN: Kind = Kind(13);
 
     /// Whether frames of this kind are delivered in order. Such frames wait in the inbox until the program reads them.

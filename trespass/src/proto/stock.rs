@@ -22,6 +22,10 @@ pub(crate) struct Stock {
     pub(crate) receives: Vec<Buf>,
     /// Whether a connection waits for memory, and must be processed again soon.
     pub(crate) starved: bool,
+    /// The number of buffers that peers may write to, and do not use.
+    pub(crate) announced: usize,
+    /// Whether a long message found no memory since the last tick.
+    pub(crate) is_short: bool,
     /// Number of turns that the worker has run.
     pub(crate) turn: u32,
     /// Length of a segment, in bytes, with the header.
@@ -38,6 +42,8 @@ impl Stock {
             spare: Vec::new(),
             receives: Vec::new(),
             starved: false,
+            announced: 0,
+            is_short: false,
             turn: 1,
             segment,
             trims: 0,
@@ -84,9 +90,9 @@ impl Stock {
     }
 
     /// Whether no buffer is in use that will return to the pool, so that waiting for one makes no sense. Receives do not
-    /// return.
+    /// return, and announced buffers only if their peers agree.
     pub(crate) fn is_exhausted(&self) -> bool {
-        self.pool.outstanding() <= self.ledger.total as usize + self.spare.len()
+        self.pool.outstanding() <= self.ledger.total as usize + self.spare.len() + self.announced
     }
 
     /// Whether `take` has two segments. If it has fewer, a connection waits for memory.
@@ -107,6 +113,7 @@ impl Stock {
 
     /// Returns surplus segments to the pool, and memory that was idle for a while to the system.
     pub(crate) fn trim(&mut self) {
+        self.is_short = false;
         self.spare.truncate(SPARE);
         if self.ledger.leased != 0 {
             // The segment that `add_receives` has left must not return to the system.

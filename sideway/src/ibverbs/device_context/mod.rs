@@ -30,7 +30,6 @@ mod query_gid;
 mod real_time;
 pub(super) mod sysfs;
 
-use crate::ibverbs::quirks::Driver;
 use std::any::Any;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -146,12 +145,6 @@ impl DeviceContext {
             End::Close(handle) => handle.close(),
             End::GiveBack(_) => Ok(()),
         }
-    }
-
-    /// Whether the device checks accesses through a memory window against the range of the window. Soft-RoCE checks them
-    /// against the range of the region, so a peer with the key can access the whole region.
-    pub fn checks_window_bounds(&self) -> bool {
-        Driver::of(self) != Driver::SoftRoce
     }
 
     /// Returns the number of completion vectors. The vector of a completion queue must be less than this number.

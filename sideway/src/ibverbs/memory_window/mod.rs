@@ -31,10 +31,20 @@ use rdma_mummy_sys as sys;
 use rdma_mummy_sys::{ibv_mw, ibv_mw_type as raw};
 
 pub use self::bind::BindInformation;
+use super::device_context::DeviceContext;
 use super::memory_region::RemoteKey;
 use super::protection_domain::ProtectionDomain;
+use super::quirks::Driver;
 use crate::error::VerbError;
 use crate::ffi::{Handle, check_pointer, open_enum};
+
+impl DeviceContext {
+    /// Whether the device checks accesses through a memory window against the range of the window. Soft-RoCE checks them
+    /// against the range of the region, so a peer with the key can access the whole region.
+    pub fn checks_window_bounds(&self) -> bool {
+        Driver::of(self) != Driver::SoftRoce
+    }
+}
 
 open_enum! {
     /// `enum ibv_mw_type`: how a window is bound.

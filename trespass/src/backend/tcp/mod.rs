@@ -216,7 +216,13 @@ impl Tcp {
 
 impl Backend for Tcp {
     fn abilities(&self) -> Abilities {
-        Abilities { segment: SEGMENT + HEADROOM as u32, receives: RECEIVES, reads: READS }
+        Abilities {
+            segment: SEGMENT + HEADROOM as u32,
+            receives: RECEIVES,
+            reads: READS,
+            writes: false,
+            announces: false,
+        }
     }
 
     fn pool(&self) -> &Pool {

@@ -178,6 +178,7 @@ pub(super) fn report(id: LinkId, retired: Retired, events: &mut impl Events) {
     match retired {
         Retired::Sent(count) => events.sent(id, count),
         Retired::Read { token, into, whole } => events.read(id, token, into, whole),
+        Retired::Wrote(bytes) => events.wrote(id, bytes),
         Retired::Landed { token, message } => events.landed(id, token, message),
         Retired::Moved => events.moved(id),
         Retired::Probed => events.probed(id),

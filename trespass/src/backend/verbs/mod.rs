@@ -241,7 +241,13 @@ impl Verbs {
 
 impl Backend for Verbs {
     fn abilities(&self) -> Abilities {
-        Abilities { segment: self.segment, receives: self.device.receives, reads: u16::from(self.device.reads) }
+        Abilities {
+            segment: self.segment,
+            receives: self.device.receives,
+            reads: u16::from(self.device.reads),
+            writes: true,
+            announces: self.device.announces,
+        }
     }
 
     fn pool(&self) -> &Pool {

@@ -42,6 +42,7 @@ impl Events for Log {
     fn read(&mut self, _: LinkId, token: u32, into: Buf, whole: bool) {
         self.read.push((token, into.to_vec(), whole));
     }
+    fn wrote(&mut self, _: LinkId, _: usize) {}
     fn landed(&mut self, _: LinkId, token: u32, message: Buf) {
         self.landed.push((token, message.to_vec()));
     }
@@ -257,7 +258,7 @@ fn announced(sides: &mut [Side; 2], length: usize) -> Option<Remote> {
     Some(remote)
 }
 
-/// Lets the second side write a message, and waits until the first side knows about it.
+/// Lets the second side write a message, and waits until its report has arrived.
 fn write(sides: &mut [Side; 2], bytes: &[u8], to: Remote) {
     let [message, report] = [bytes, b"written"].map(|bytes| sides[1].buf(bytes));
     sides[1].post([Request::Write { from: message, to }, Request::Send(report)]);
@@ -298,14 +299,29 @@ fn an_announced_buffer_cannot_be_read_or_overrun() {
     }
 }
 
-/// The message has arrived, although the key was not revoked before the link ended.
+/// The worker learns of the message in the turn in which the link is found to be over, and its request follows.
 #[test]
 fn a_message_that_was_written_before_the_end_lands() {
     let mut sides = connected();
     let Some(remote) = announced(&mut sides, 1 << 17) else { return };
-    write(&mut sides, b"the last message", remote);
+    let [message, report] = [&b"the last message"[..], b"written"].map(|bytes| sides[1].buf(bytes));
+    sides[1].post([Request::Write { from: message, to: remote }, Request::Send(report), Request::Probe]);
+    let begun = Instant::now();
+    while sides[1].log.probed == 0 {
+        sides[1].poll();
+        assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", sides[1].log);
+    }
     sides[1].verbs.disconnect(LINK);
-    sides[0].verbs.disconnect(LINK);
+    let [Side { verbs, log, spare }, peer] = &mut sides;
+    while verbs.manage(log, spare) == 0 {
+        peer.poll();
+        assert!(begun.elapsed() < Duration::from_secs(60), "{log:?}");
+    }
+    while log.received.is_empty() {
+        verbs.arm().unwrap();
+        verbs.poll(64, log, spare);
+        assert!(begun.elapsed() < Duration::from_secs(60), "{log:?}");
+    }
     sides[0].post([Request::Land { token: 4, remote, length: 16 }]);
     until(&mut sides, |sides| sides.iter().all(|side| !side.log.ended.is_empty()));
     assert_eq!(sides[0].log.landed, [(4, b"the last message".to_vec())]);

@@ -94,10 +94,15 @@ impl Verbs {
         let mut index = 0;
         let mut count = 0;
         while let Some(&number) = self.links.unsettled.get(index) {
-            let slot = self.links.list.get_mut(number as usize);
-            let is_over = match slot.as_deref().and_then(Option::as_ref).map(|link| &link.state) {
-                Some(State::Draining { is_flushed, is_disconnected, deadline, .. }) => {
-                    *is_flushed && *is_disconnected || *deadline <= now
+            let mut slot = self.links.list.get_mut(number as usize);
+            let is_over = match slot.as_deref_mut().and_then(Option::as_mut).map(|link| &mut link.state) {
+                Some(State::Draining { is_flushed, is_disconnected, deadline, is_over, .. }) => {
+                    let was_over = std::mem::replace(is_over, *is_flushed && *is_disconnected || *deadline <= now);
+                    if *is_over {
+                        // The worker may not sleep before the next turn.
+                        *deadline = now;
+                    }
+                    was_over
                 }
                 Some(State::Established) | None => {
                     self.links.unsettled.swap_remove(index);

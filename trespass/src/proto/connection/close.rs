@@ -101,6 +101,7 @@ impl Whole {
             }));
         }
         self.drop_queue(stock);
+        self.end_landings(stock);
         self.requests.clear();
         self.outgoing.exposed.clear();
         (self.outgoing.waiting, self.outgoing.valid_from) = (0, 0);

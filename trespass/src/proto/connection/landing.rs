@@ -13,14 +13,20 @@ use crate::proto::{Failure, Remote, Request, Stock};
 
 use super::{End, Whole};
 
-/// Length of the longest message for which a buffer is announced. READ takes longer ones only a little more time.
-const LONGEST: u32 = 256 << 10;
+#[cfg(test)]
+mod tests;
+
+/// Length of the longest message for which a buffer is announced. Clearing longer buffers takes longer than the round
+/// trip of a READ.
+const LONGEST: u32 = 32 << 10;
 /// How many bytes a peer that sends much may have announced, in at least two buffers.
 const BYTES: u32 = 256 << 10;
 /// Maximum number of buffers that a peer has announced at a time.
 const MOST: usize = 16;
 /// Maximum number of announced buffers that this side accepts from a peer.
 const ACCEPTED: usize = 64;
+/// A message is copied if it uses less than 1/`WASTE` of its buffer.
+const WASTE: usize = 4;
 /// After this number of ticks without a message, announced buffers are withdrawn.
 const IDLE: u8 = 4;
 
@@ -30,6 +36,8 @@ pub(super) struct Landings {
     /// The announced buffers that the peer has not used, in order, and the number of the first of them.
     open: VecDeque<(Remote, u32)>,
     first: u32,
+    /// How many buffers at the front of `open` the peer has used, which it has reported when it returned the others.
+    used: usize,
     /// The total length of `open`.
     bytes: usize,
     /// Length of the next buffers; 0 until a long message has arrived.
@@ -37,16 +45,18 @@ pub(super) struct Landings {
     /// How many buffers are announced together. The number grows while the peer uses them.
     count: usize,
     is_withdrawing: bool,
-    /// Whether the last attempt to announce a buffer found no memory. The next tick tries again.
-    lacks_memory: bool,
+    /// Whether no buffer could be announced. The next tick tries again.
+    waits: bool,
     /// Whether the peer or the backend does not support announced buffers.
     is_off: bool,
     /// The number of ticks since the last message.
     idle: u8,
+    /// How many bytes of a message that is sent in parts have arrived.
+    partial: u32,
 }
 
 impl Landings {
-    /// Records the length of a long message that arrived in another way.
+    /// Records that a long message has arrived in another way. A length alone, without the bytes, takes no memory.
     pub(super) fn note(&mut self, length: u32) {
         if length <= LONGEST {
             self.length = self.length.max(length.next_power_of_two());
@@ -54,9 +64,19 @@ impl Landings {
         self.idle = 0;
     }
 
-    /// A peer that speaks version 1 knows no announced buffers.
-    pub(super) fn new(version: u8) -> Landings {
-        Landings { is_off: version < 2, ..Landings::default() }
+    /// Records the arrival of a part of a message.
+    pub(super) fn note_part(&mut self, length: u32, is_last: bool) {
+        self.partial = self.partial.saturating_add(length);
+        if is_last {
+            let whole = std::mem::take(&mut self.partial);
+            if whole != length {
+                self.note(whole);
+            }
+        }
+    }
+
+    pub(super) fn new(is_off: bool) -> Landings {
+        Landings { is_off, ..Landings::default() }
     }
 
     pub(super) fn is_active(&self) -> bool {
@@ -68,9 +88,40 @@ impl Landings {
     pub(super) fn is_due(&self, ahead: usize, most: usize) -> bool {
         self.is_active()
             && !self.is_withdrawing
-            && !self.lacks_memory
-            && self.open.len() <= self.count / 2
+            && !self.waits
+            && self.open.len() - self.used <= self.count / 2
             && self.has_room(ahead, most)
+    }
+
+    /// Whether the announced buffers are too short for the messages that arrive, or are not used.
+    fn is_unsuitable(&self) -> bool {
+        let last = self.open.back().filter(|_| self.open.len() > self.used);
+        last.is_some_and(|&(_, length)| length < self.length || self.length == 0)
+    }
+
+    /// Whether a part of a message has arrived, and its last part has not.
+    pub(super) fn has_part(&self) -> bool {
+        self.partial != 0
+    }
+
+    /// Returns the number of the next buffer that is announced.
+    fn end(&self) -> u32 {
+        self.first.wrapping_add(self.open.len() as u32)
+    }
+
+    /// Takes the buffers from this number on back.
+    fn take_back(&mut self, from: u32, stock: &mut Stock, requests: &mut VecDeque<Request>) -> Result<(), Failure> {
+        let index = from.wrapping_sub(self.first) as usize;
+        if index > self.open.len() {
+            return Err(Failure::violation("the peer returned buffers that it does not have"));
+        }
+        self.used = index;
+        for (remote, length) in self.open.drain(index..) {
+            self.bytes -= length as usize;
+            stock.announced -= 1;
+            requests.push_back(Request::Conceal(remote));
+        }
+        Ok(())
     }
 
     fn has_room(&self, ahead: usize, most: usize) -> bool {
@@ -84,19 +135,26 @@ impl Landings {
         (2 * self.count).clamp(2, most.clamp(2, MOST))
     }
 
-    /// Takes the buffer with this number, to which the peer has written a message, and passes the buffers before it to
-    /// `skipped`.
-    fn take(&mut self, number: u32, length: u32, mut skipped: impl FnMut(Remote)) -> Result<Remote, Failure> {
+    /// Takes the buffer with this number, to which the peer has written a message, and takes those before it back.
+    fn take(
+        &mut self,
+        number: u32,
+        length: u32,
+        stock: &mut Stock,
+        requests: &mut VecDeque<Request>,
+    ) -> Result<Remote, Failure> {
         let index = number.wrapping_sub(self.first) as usize;
         let Some(&(remote, _)) = self.open.get(index).filter(|&&(_, capacity)| (1..=capacity).contains(&length)) else {
             return Err(Failure::violation("the peer wrote a message to a buffer that it does not have"));
         };
         self.first = number.wrapping_add(1);
+        self.used = self.used.saturating_sub(index + 1);
         self.idle = 0;
         for (at, (remote, capacity)) in self.open.drain(..=index).enumerate() {
             self.bytes -= capacity as usize;
+            stock.announced -= 1;
             if at != index {
-                skipped(remote);
+                requests.push_back(Request::Conceal(remote));
             }
         }
         Ok(remote)
@@ -114,13 +172,17 @@ pub(super) struct Offers {
 }
 
 impl Offers {
-    /// Takes the first buffer with space for a message. The buffers before it are not used any more.
-    pub(super) fn take(&mut self, length: usize) -> Option<(u32, Remote)> {
+    /// Returns the number and the address of the first buffer with space for a message.
+    pub(super) fn find(&self, length: usize) -> Option<(u32, Remote)> {
         let index = self.open.iter().position(|offer| offer.length as usize >= length)?;
-        let number = self.first.wrapping_add(index as u32);
+        self.open.get(index).map(|offer| (self.first.wrapping_add(index as u32), offer.remote))
+    }
+
+    /// Records that this buffer is used. The buffers before it are not used any more.
+    pub(super) fn used(&mut self, number: u32) {
+        let count = number.wrapping_sub(self.first) as usize + 1;
+        self.open.drain(..count.min(self.open.len()));
         self.first = number.wrapping_add(1);
-        self.open.drain(..index);
-        self.open.pop_front().map(|offer| (number, offer.remote))
     }
 
     pub(super) fn fits(&self, length: usize) -> bool {
@@ -136,6 +198,11 @@ impl Offers {
     /// Returns the number of the next buffer that the peer announces.
     fn end(&self) -> u32 {
         self.first.wrapping_add(self.open.len() as u32)
+    }
+
+    /// Returns the frame that confirms a withdrawal.
+    pub(super) fn confirmation(&self) -> Frame {
+        Frame { a: self.first, ..Frame::new(Kind::WITHDRAWN) }
     }
 
     fn add(&mut self, first: u32, payload: &[u8]) -> Result<(), Failure> {
@@ -157,7 +224,7 @@ impl Offers {
         if end != self.end() || self.is_withdrawn {
             return Err(Failure::violation("the peer withdrew buffers that it has not announced"));
         }
-        (self.first, self.is_withdrawn) = (end, true);
+        self.is_withdrawn = true;
         self.open.clear();
         Ok(())
     }
@@ -165,7 +232,7 @@ impl Offers {
 
 impl Whole {
     /// Processes a frame about announced buffers.
-    pub(super) fn take_landing(&mut self, frame: Frame, payload: &[u8]) -> Result<(), Failure> {
+    pub(super) fn take_landing(&mut self, frame: Frame, payload: &[u8], stock: &mut Stock) -> Result<(), Failure> {
         let (landings, inbox) = (&mut self.incoming.landings, &mut self.incoming.inbox);
         match frame.kind {
             Kind::BUFFERS => self.outgoing.offers.add(frame.a, payload)?,
@@ -174,14 +241,16 @@ impl Whole {
                 if !std::mem::take(&mut landings.is_withdrawing) {
                     return Err(Failure::violation("the peer returned buffers that were not withdrawn"));
                 }
-                landings.first = landings.first.wrapping_add(landings.open.len() as u32);
-                landings.bytes = 0;
-                self.requests.extend(landings.open.drain(..).map(|(remote, _)| Request::Conceal(remote)));
+                // A peer drops messages that it has written if this side does not read them.
+                if !inbox.discard {
+                    landings.take_back(frame.a, stock, &mut self.requests)?;
+                }
             }
             _ => {
-                let requests = &mut self.requests;
-                let skipped = |remote| requests.push_back(Request::Conceal(remote));
-                let remote = landings.take(frame.b, frame.a, skipped)?;
+                if frame.a > self.settings.message {
+                    return Err(Failure::violation("a written message is too long"));
+                }
+                let remote = landings.take(frame.b, frame.a, stock, &mut self.requests)?;
                 if inbox.discard {
                     self.requests.push_back(Request::Conceal(remote));
                 } else {
@@ -196,10 +265,34 @@ impl Whole {
     }
 
     /// Takes a message that the peer has written. The peer cannot change it any more.
-    pub(crate) fn landed(&mut self, token: u32, message: Buf) {
+    pub(crate) fn landed(&mut self, token: u32, mut message: Buf, stock: &mut Stock) {
+        // A short message in a long buffer would use much more memory than counts as read ahead.
+        if message.len() < (message.len() + message.room()) / WASTE
+            && let Some(mut copy) = stock.pool.alloc(message.len())
+        {
+            copy.copy_from_slice(&message);
+            message = copy;
+        }
         self.alive.heard = true;
         self.rendezvous_received += 1;
         self.incoming.inbox.arrive(token, message);
+    }
+
+    /// Takes all announced buffers back, because the peer sends no further message. It has written none after its last
+    /// one.
+    pub(super) fn end_landings(&mut self, stock: &mut Stock) {
+        let landings = &mut self.incoming.landings;
+        landings.is_off = true;
+        let first = landings.first;
+        // There is no error, because the number is that of a buffer.
+        _ = landings.take_back(first, stock, &mut self.requests);
+    }
+
+    /// Whether the announced buffers must be withdrawn.
+    pub(super) fn is_withdrawal_due(&self) -> bool {
+        let incoming = &self.incoming;
+        let is_open = !self.ended && incoming.end == End::Open && !incoming.inbox.discard;
+        is_open && !incoming.landings.is_withdrawing && incoming.landings.is_unsuitable()
     }
 
     /// Whether buffers must be announced to the peer.
@@ -221,21 +314,24 @@ impl Whole {
         let Some(mut send) = stock.take() else { return };
         let landings = &mut self.incoming.landings;
         landings.count = landings.next_count();
-        let frame = Frame { a: landings.first.wrapping_add(landings.open.len() as u32), ..Frame::new(Kind::BUFFERS) };
+        let frame = Frame { a: landings.end(), ..Frame::new(Kind::BUFFERS) };
         let most = (self.agreement.segment as usize - HEADER) / Offer::LENGTH;
         let mut payload = Vec::with_capacity(MOST * Offer::LENGTH);
-        while landings.open.len() < landings.count
+        while landings.open.len() - landings.used < landings.count
             && payload.len() < most * Offer::LENGTH
             && landings.has_room(self.incoming.inbox.ahead, self.settings.read_ahead)
         {
-            let Some(buffer) = stock.pool.alloc_within_half(landings.length as usize) else {
-                landings.lacks_memory = true;
+            let buffer = stock.pool.alloc_to_spare(landings.length as usize);
+            // The peer may report a message that it has not written, and must not get what the memory had before.
+            let cleared = buffer.map(|mut buffer| {
+                buffer.fill(0);
+                buffer
+            });
+            let Some(Ok(remote)) = cleared.map(&mut expose) else {
+                landings.waits = true;
                 break;
             };
-            let Ok(remote) = expose(buffer) else {
-                landings.is_off = true;
-                break;
-            };
+            stock.announced += 1;
             payload.extend_from_slice(&Offer { remote, length: landings.length }.emit());
             landings.open.push_back((remote, landings.length));
             landings.bytes += landings.length as usize;
@@ -249,30 +345,26 @@ impl Whole {
         self.launch(send);
     }
 
-    /// Withdraws the announced buffers if the peer has not sent long messages for some time.
-    pub(super) fn tick_landings(&mut self, stock: &mut Stock) {
+    /// Stops announcing buffers if the peer has not sent long messages for some time, or if memory is short.
+    pub(super) fn tick_landings(&mut self, stock: &Stock) {
         let landings = &mut self.incoming.landings;
-        landings.lacks_memory = false;
+        landings.waits = stock.is_short;
         landings.idle = landings.idle.saturating_add(1);
-        if landings.idle < IDLE || landings.is_withdrawing {
-            return;
+        if landings.idle >= IDLE || stock.is_short {
+            (landings.length, landings.count) = (0, 0);
         }
-        (landings.length, landings.count) = (0, 0);
-        if landings.open.is_empty() || self.credits() < 2 || self.incoming.end != End::Open {
+    }
+
+    /// Withdraws the announced buffers.
+    #[inline(never)]
+    pub(super) fn withdraw(&mut self, stock: &mut Stock) {
+        if self.credits() < 2 {
             return;
         }
         let Some(mut send) = stock.take() else { return };
         let landings = &mut self.incoming.landings;
-        landings.is_withdrawing = true;
-        let end = landings.first.wrapping_add(landings.open.len() as u32);
-        send.push(&Frame { a: end, ..Frame::new(Kind::WITHDRAW) }.emit());
+        (landings.is_withdrawing, landings.count) = (true, 0);
+        send.push(&Frame { a: landings.end(), ..Frame::new(Kind::WITHDRAW) }.emit());
         self.launch(send);
-    }
-
-    /// Confirms that the peer's buffers are not used any more. The confirmation must not overtake WRITTEN frames, so it
-    /// is sent in order with the messages.
-    pub(super) fn confirm_withdrawal(&mut self, stock: &mut Stock) {
-        let frame = Frame::new(Kind::WITHDRAWN);
-        self.outgoing.offers.is_withdrawn = self.push_frame(frame, &[], stock).is_err();
     }
 }

@@ -38,6 +38,8 @@ pub(crate) struct Settings {
     pub(crate) message: u32,
     /// If the peer is inactive for this time, its NIC is probed. The value 0 disables the probe.
     pub(crate) keepalive: u64,
+    /// Whether the backend lets a peer write to a buffer.
+    pub(crate) announces: bool,
     /// How long `close` waits until the peer has received everything.
     pub(crate) linger: u64,
 }
@@ -51,6 +53,7 @@ impl Default for Settings {
             read_ahead: 4 << 20,
             rendezvous: 64 << 20,
             message: 1 << 30,
+            announces: true,
             keepalive: 5_000,
             linger: 10_000,
         }
@@ -111,7 +114,7 @@ struct Outgoing {
     valid_from: u64,
     /// Frames that wait for credits.
     queue: VecDeque<Item>,
-    /// The total number of bytes in `queue` and in `exposed`.
+    /// The total number of bytes in `queue` and in `exposed`, and of those that this side WRITEs.
     waiting: usize,
     /// The messages that the peer READs, in order, each with its length. The backend has their buffers.
     exposed: VecDeque<(Remote, usize)>,
@@ -242,7 +245,7 @@ impl Whole {
                 done: 0,
                 done_told: 0,
                 returned: false,
-                landings: Landings::new(agreement.version),
+                landings: Landings::new(agreement.version < 2 || !settings.announces),
                 end: End::Open,
             },
             peer_close: None,
@@ -265,10 +268,9 @@ impl Whole {
         }
         self.send_queued(stock);
         self.start_reads(stock);
-        if self.outgoing.offers.is_withdrawn {
-            self.confirm_withdrawal(stock);
-        }
-        if self.is_landing_due() {
+        if self.is_withdrawal_due() {
+            self.withdraw(stock);
+        } else if self.is_landing_due() {
             self.announce(stock, expose);
         }
         self.send_control(stock);
@@ -329,6 +331,7 @@ impl Whole {
             || incoming.done != incoming.done_told
             || incoming.returned
             || out.offers.is_withdrawn
+            || self.is_withdrawal_due()
             || self.is_landing_due()
             || incoming.end != End::Open
             || out.fin != Fin::Open

@@ -152,7 +152,9 @@ impl Inbox {
     }
 
     fn take_chunk(&mut self, stock: &mut Stock) -> Received {
-        if let Some(Assembly { mut message, taken, filled, .. }) = self.assembly.take() {
+        if let Some(Assembly { mut message, taken, filled, .. }) = self.assembly.take()
+            && taken < filled
+        {
             message.truncate(filled);
             message.advance(taken);
             return Received::Message(message);

@@ -1,7 +1,7 @@
 //! Processes incoming SENDs, and READs long messages.
 
 use crate::memory::Buf;
-use crate::proto::frame::{Frame, HEADER, Kind, OPTIONAL, Source};
+use crate::proto::frame::{Frame, HEADER, Kind, LAST, OPTIONAL, Source};
 use crate::proto::{FLOOR, Failure, RESERVE, Request, Stock, WINDOW_MAX};
 
 use super::{End, Inbox, Incoming, Read, Whole};
@@ -43,6 +43,7 @@ impl Whole {
         let inbox = &mut incoming.inbox;
         incoming.in_flight -= 1;
         self.alive.heard = true;
+        incoming.landings.note(message.len() as u32);
         if !whole {
             return;
         }
@@ -74,6 +75,7 @@ impl Whole {
             }
             let Some(into) = stock.pool.alloc_announced(length as usize) else {
                 stock.starved = true;
+                stock.is_short = true;
                 inbox.lacking = if index == 0 && stock.is_exhausted() { length } else { 0 };
                 return;
             };
@@ -107,8 +109,8 @@ impl Whole {
             }
             if frame.kind != Kind::DATA {
                 self.take_frame(frame, payload, stock)?;
-            } else if frame.a > frame.length {
-                self.incoming.landings.note(frame.a);
+            } else {
+                self.incoming.landings.note_part(frame.length, frame.flags & LAST != 0);
             }
             rest = &rest[frame.extent()..];
         }
@@ -127,7 +129,6 @@ impl Whole {
                 {
                     return Err(Failure::violation("an announced message is too long"));
                 }
-                incoming.landings.note(frame.a);
                 if incoming.inbox.discard {
                     incoming.done = incoming.done.wrapping_add(1);
                 } else {
@@ -154,19 +155,24 @@ impl Whole {
                 }
                 self.take_credits(frame.a as u16);
             }
-            Kind::FIN => incoming.end = End::Arrived,
+            Kind::FIN => {
+                incoming.end = End::Arrived;
+                self.end_landings(stock);
+            }
             Kind::CLOSE => {
                 if incoming.end == End::Open {
                     incoming.end = End::Arrived;
                 }
+                self.end_landings(stock);
                 self.outgoing.is_open = false;
                 self.peer_close = Some((frame.a, String::from_utf8_lossy(payload).into_owned()));
                 self.drop_queue(stock);
             }
             Kind::FIN_ACK => self.take_fin_ack()?,
-            Kind::BUFFERS | Kind::WRITTEN | Kind::WITHDRAW | Kind::WITHDRAWN if self.agreement.version >= 2 => {
-                self.take_landing(frame, payload)?;
-            }
+            Kind::BUFFERS | Kind::WRITTEN | Kind::WITHDRAW | Kind::WITHDRAWN => match self.agreement.version {
+                0..2 => return Err(Failure::violation("a frame of a later version")),
+                _ => self.take_landing(frame, payload, stock)?,
+            },
             _ if frame.flags & OPTIONAL != 0 => {}
             _ => return Err(Failure::violation("a frame of an unknown kind")),
         }

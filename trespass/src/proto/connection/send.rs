@@ -17,8 +17,8 @@ const EXPOSED: usize = 32;
 /// A write of a stream sends at most this part of the high-water mark as one message. With shorter messages, the caller
 /// and the peer wait for each other more often, and each wait may include a wake-up.
 const PIECES: usize = 2;
-/// Total size of the control frames DONE, FIN_ACK and RETURNED, in bytes.
-const CONTROL: usize = 3 * HEADER;
+/// Total size of the control frames DONE, FIN_ACK, RETURNED and WITHDRAWN, in bytes.
+const CONTROL: usize = 4 * HEADER;
 
 impl Whole {
     /// Copies a message from the program's memory, and sends the copy. Returns `WouldBlock` if too many bytes wait to
@@ -126,6 +126,12 @@ impl Whole {
             }
         }
         Ok(written)
+    }
+
+    /// Records that the link has completed WRITEs of this number of bytes.
+    pub(crate) fn wrote(&mut self, bytes: usize) {
+        self.outgoing.waiting = self.outgoing.waiting.saturating_sub(bytes);
+        self.alive.heard = true;
     }
 
     /// Whether `try_send` would accept a message.
@@ -236,16 +242,17 @@ impl Whole {
             return Err(message);
         }
         if stock.pool.owns(&message)
-            && let Some((number, to)) = self.outgoing.offers.take(length)
+            && let Some((number, to)) = self.outgoing.offers.find(length)
         {
             // Only the frame needs a credit and has a place among the messages, so the WRITE is posted at once.
             self.requests.push_back(Request::Write { from: message, to });
             let frame = Frame { flags: LAST, a: length as u32, b: number, ..Frame::new(Kind::WRITTEN) };
             if self.push_frame(frame, &[], stock).is_ok() {
+                self.outgoing.offers.used(number);
+                self.outgoing.waiting += length;
                 self.rendezvous_sent += 1;
                 return Ok(());
             }
-            // This is not reached, because a spare segment is available.
             return Err(match self.requests.pop_back() {
                 Some(Request::Write { from, .. }) => from,
                 _ => Buf::on_heap(0),
@@ -385,7 +392,8 @@ impl Whole {
     #[inline]
     pub(super) fn send_control(&mut self, stock: &mut Stock) {
         let grant = self.incoming.is_grant_due();
-        if !grant && !self.incoming.has_status() {
+        let is_withdrawn = self.outgoing.offers.is_withdrawn;
+        if !grant && !is_withdrawn && !self.incoming.has_status() {
             return;
         }
         if let Some(Request::Send(send)) = self.requests.back_mut()
@@ -394,12 +402,14 @@ impl Whole {
         {
             self.incoming.announced = self.incoming.target();
             self.incoming.append_status(send);
+            self.outgoing.append_status(send);
             set_credits(send, self.incoming.announced);
         } else if self.credits() >= if grant { 1 } else { 2 }
             && let Some(mut send) = stock.take()
         {
             send.push(&Frame::new(Kind::GRANT).emit());
             self.incoming.append_status(&mut send);
+            self.outgoing.append_status(&mut send);
             self.launch(send);
         }
     }
@@ -438,6 +448,13 @@ impl Outgoing {
     #[inline]
     pub(super) fn is_probing(&self) -> bool {
         self.probed != self.probes
+    }
+
+    /// Appends the confirmation of a withdrawal to a SEND with space for it, if one is due.
+    fn append_status(&mut self, send: &mut Buf) {
+        if std::mem::take(&mut self.offers.is_withdrawn) {
+            send.push(&self.offers.confirmation().emit());
+        }
     }
 
     /// Whether the link has not completed all SENDs.

@@ -188,7 +188,9 @@ impl Whole {
         let incoming = &self.incoming;
         let left = incoming.left();
         // Freed credits that wait for a credit of their own must be announced after the next SEND.
-        if !self.is_idle() || self.is_unsettled() || incoming.is_grant_due() || left > WINDOW_MAX {
+        // The last part of a message ends the count of its bytes.
+        let has_part = incoming.landings.has_part();
+        if has_part || !self.is_idle() || self.is_unsettled() || incoming.is_grant_due() || left > WINDOW_MAX {
             return 0;
         }
         // If few credits are left, the SEND may need more of them.

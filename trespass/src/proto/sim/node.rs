@@ -416,8 +416,11 @@ impl World {
                     stock.give(end.link.exposed.buffers.remove(&remote.address).expect("an exposed buffer"));
                 }
                 Some(Request::Probe) => end.connection.whole().probed(),
-                Some(Request::Write { from, .. }) => stock.give(from),
-                Some(Request::Land { token, remote, length }) => land(end, token, remote, length),
+                Some(Request::Write { from, .. }) => {
+                    end.connection.whole().wrote(from.len());
+                    stock.give(from);
+                }
+                Some(Request::Land { token, remote, length }) => land(end, stock, token, remote, length),
                 Some(Request::Transfer(_) | Request::Revoke(_) | Request::Bind) => {}
             }
         }
@@ -450,7 +453,7 @@ impl World {
                 Request::Send(send) => stock.give(send),
                 Request::Read { token, into, .. } => end.connection.whole().read_done(token, into, false),
                 Request::Write { from, .. } => stock.give(from),
-                Request::Land { token, remote, length } => land(end, token, remote, length),
+                Request::Land { token, remote, length } => land(end, stock, token, remote, length),
                 Request::Conceal(_) | Request::Probe | Request::Transfer(_) | Request::Revoke(_) | Request::Bind => {}
             }
         }
@@ -512,10 +515,10 @@ impl Node {
 }
 
 /// Passes a message that the peer has written to the connection.
-fn land(end: &mut End, token: u32, remote: Remote, length: u32) {
+fn land(end: &mut End, stock: &mut Stock, token: u32, remote: Remote, length: u32) {
     let mut message = end.link.exposed.buffers.remove(&remote.address).expect("an announced buffer");
     message.truncate(length as usize);
-    end.connection.whole().landed(token, message);
+    end.connection.whole().landed(token, message, stock);
 }
 
 /// Receives into a buffer of the program. If the buffer is too short, retries with a longer one.

@@ -54,7 +54,11 @@ impl<B: Backend> Driver<B> {
         let abilities = backend.abilities();
         // The peer chooses a message's length, so one message may use only a small share of the pool.
         let share = u32::try_from(backend.pool().limit() / SHARE).unwrap_or(u32::MAX);
-        let settings = Settings { rendezvous: settings.rendezvous.min(share.max(1 << 20)), ..settings };
+        let settings = Settings {
+            rendezvous: settings.rendezvous.min(share.max(1 << 20)),
+            announces: abilities.announces,
+            ..settings
+        };
         let table = Table {
             stock: Stock::new(backend.pool().clone()),
             slots: Vec::new(),
@@ -68,7 +72,12 @@ impl<B: Backend> Driver<B> {
             accepted: Vec::new(),
             has_new_accepted: false,
             settings,
-            limits: Limits { segment: abilities.segment, receives: abilities.receives, reads: abilities.reads },
+            limits: Limits {
+                segment: abilities.segment,
+                receives: abilities.receives,
+                reads: abilities.reads,
+                version: if abilities.writes { 2 } else { 1 },
+            },
             step,
             now,
             next_tick: now + TICK,

@@ -56,6 +56,8 @@ pub(super) struct Limits {
     pub(super) segment: u32,
     pub(super) receives: u32,
     pub(super) reads: u16,
+    /// The newest version of the protocol that the backend supports.
+    pub(super) version: u8,
 }
 
 /// An open connection, and what an operation on it uses.
@@ -147,13 +149,15 @@ impl Table {
             return Err(io::Error::new(io::ErrorKind::OutOfMemory, text));
         }
         self.epoch = self.epoch.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+        let hello = Hello::new(self.epoch);
         Ok(Hello {
+            versions: (hello.versions.0, hello.versions.1.min(self.limits.version)),
             segment: self.limits.segment,
             credits: FLOOR,
             reads: self.limits.reads,
             rendezvous: self.settings.rendezvous,
             message: self.settings.message,
-            ..Hello::new(self.epoch)
+            ..hello
         })
     }
 
@@ -359,9 +363,15 @@ impl Events for Table {
         }
     }
 
+    fn wrote(&mut self, link: LinkId, bytes: usize) {
+        if let Some(open) = self.touch(link) {
+            open.protocol.whole().wrote(bytes);
+        }
+    }
+
     fn landed(&mut self, link: LinkId, token: u32, message: Buf) {
         if let Some(open) = self.touch(link) {
-            open.protocol.whole().landed(token, message);
+            open.protocol.whole().landed(token, message, open.stock);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::*;
 
-const LENGTH: usize = 64 << 10;
+const LENGTH: usize = 32 << 10;
 
 /// A server and a client over RDMA.
 struct Pair {

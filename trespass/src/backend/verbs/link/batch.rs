@@ -69,8 +69,7 @@ impl Batch<'_> {
                 }
                 Request::Write { from, to } => {
                     let from = own(self.pool, from)?;
-                    holds = true;
-                    let flags = flags(false, &mut holds);
+                    let flags = flags(true, &mut holds);
                     let request =
                         guard.construct_wr(number, flags).setup_write(RemoteKey::from_raw(to.key), to.address);
                     // SAFETY: the buffer goes to `posted`.

@@ -41,6 +41,8 @@ pub(super) enum State {
         is_flushed: bool,
         is_disconnected: bool,
         deadline: u64,
+        /// Whether the link was found to be over in an earlier turn. The messages that had arrived were processed since.
+        is_over: bool,
     },
 }
 
@@ -120,6 +122,8 @@ enum Posted {
 #[derive(Debug)]
 pub(super) enum Retired {
     Sent(u32),
+    /// WRITEs of this number of bytes.
+    Wrote(usize),
     Read {
         token: u32,
         into: Buf,
@@ -370,7 +374,11 @@ impl VerbsLink {
                 failed = if whole { failed } else { 0 };
             }
             match posted {
-                Posted::Send(buf) | Posted::Write(buf) => spare.push(buf),
+                Posted::Send(buf) => spare.push(buf),
+                Posted::Write(buf) => {
+                    report(Retired::Wrote(buf.len()));
+                    spare.push(buf);
+                }
                 Posted::Read { token, into } => report(Retired::Read { token, into, whole }),
                 Posted::Transfer(transfer) => {
                     transfer.end(match status {

@@ -51,6 +51,7 @@ impl Events for State {
     fn returned(&mut self, _: Buf) {}
     fn sent(&mut self, _: LinkId, _: u32) {}
     fn read(&mut self, _: LinkId, _: u32, _: Buf, _: bool) {}
+    fn wrote(&mut self, _: LinkId, _: usize) {}
     fn landed(&mut self, _: LinkId, _: u32, _: Buf) {}
     fn moved(&mut self, _: LinkId) {}
     fn probed(&mut self, _: LinkId) {}
