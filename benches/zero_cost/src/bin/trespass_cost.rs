@@ -3,12 +3,15 @@
 //! instructions among the functions. Under valgrind, a long message takes over a millisecond, so the count of system calls
 //! is too high: the worker polls its descriptors once per millisecond.
 
+use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::{Pin, pin};
 use std::process::ExitCode;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use clap::{Parser, ValueEnum};
 use sideway::ibverbs::AccessFlags;
 use sideway::ibverbs::completion::{GenericCompletionQueue, WorkCompletionStatus};
@@ -20,7 +23,9 @@ use sideway_test_names::Folder;
 use sideway_tests::{device, loopback};
 use sideway_zero_cost::allocations;
 use sideway_zero_cost::callgrind::{Loop, exit, measure};
-use trespass::{ConnectionId, Kind, Options, Transport, Worker};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::runtime::Runtime;
+use trespass::{ConnectionId, Handle, Kind, Options, Transport, Worker};
 
 #[global_allocator]
 static ALLOCATOR: allocations::Counting = allocations::Counting;
@@ -38,6 +43,10 @@ struct Arguments {
     rounds: Option<u64>,
 }
 
+/// Rounds of futures between two turns of the tasks that drive the workers.
+const AWAY: u64 = 10;
+/// Rounds of futures before those that are counted.
+const WARM_UP: u64 = 2000;
 /// Length of a message that the receiver reads from the sender's memory.
 const LONG: usize = 64 << 10;
 
@@ -53,6 +62,10 @@ enum Task {
     Long,
     /// A turn without work
     Idle,
+    /// One message, written to and read from a `Stream` of tokio
+    AsyncRead,
+    /// One message, received as a buffer by a future
+    AsyncRecv,
     /// The SEND of one message and its receive, with sideway alone
     Sideway,
 }
@@ -83,6 +96,8 @@ impl Loop for Task {
             Self::Batch => 655.0,
             Self::Long => 5600.0,
             Self::Idle => 82.0,
+            Self::AsyncRead => 2640.0,
+            Self::AsyncRecv => 1870.0,
             Self::Sideway => 150.0,
         }
     }
@@ -99,6 +114,10 @@ fn carry_out(arguments: &Arguments) -> Result<bool> {
             let mut ends = BareEnds::new()?;
             ends.run(300)?;
             allocations::none_in(|| ends.run(rounds))?;
+            return Ok(true);
+        }
+        if matches!(task, Task::AsyncRead | Task::AsyncRecv) {
+            AsyncEnds::new(task)?.exchange(rounds)?;
             return Ok(true);
         }
         let mut ends = Ends::new()?;
@@ -215,6 +234,111 @@ fn round(task: Task, from: &mut End, to: &mut End) -> Result<()> {
         ensure!(task == Task::Long || bytes[63] == 7, "wrong bytes");
     }
     Ok(())
+}
+
+/// Two workers that the tasks of one runtime drive, and a connection between them.
+struct AsyncEnds {
+    runtime: Runtime,
+    channels: [Channel; 2],
+}
+
+/// An end of a connection.
+enum Channel {
+    Stream(trespass::tokio::Stream),
+    Connection(trespass::tokio::Connection),
+}
+
+impl AsyncEnds {
+    fn new(task: Task) -> Result<AsyncEnds> {
+        softrnic::register().map_err(|error| anyhow::anyhow!("{error}"))?;
+        let mut options = Options::default();
+        options.transport = Transport::Rdma;
+        options.memory = 64 << 20;
+        // Without sleeps, whose number depends on the time.
+        options.spin = Duration::from_secs(3600);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let mut channels = runtime.block_on(connect(task, &options))?;
+        // The workers' own threads leave the workers to the tasks. This is not counted.
+        runtime.block_on(async {
+            for _ in 0..WARM_UP / AWAY {
+                exchange(&mut channels).await?;
+                tokio::task::yield_now().await;
+            }
+            anyhow::Ok(())
+        })?;
+        Ok(AsyncEnds { runtime, channels })
+    }
+
+    fn exchange(&mut self, rounds: u64) -> Result<()> {
+        let Self { runtime, channels } = self;
+        runtime.block_on(async {
+            for _ in 0..rounds.div_ceil(AWAY) {
+                let mut messages = pin!(exchange(channels));
+                poll_fn(|context| Self::run(messages.as_mut(), context)).await?;
+                // The tasks that drive the workers run here. Else the workers' own threads do it.
+                tokio::task::yield_now().await;
+            }
+            Ok(())
+        })
+    }
+
+    /// Polls a future; what the tasks of the runtime do is not counted.
+    #[inline(never)]
+    fn run<F: Future>(future: Pin<&mut F>, context: &mut Context<'_>) -> Poll<F::Output> {
+        future.poll(context)
+    }
+}
+
+/// Connects two workers.
+async fn connect(task: Task, options: &Options) -> Result<[Channel; 2]> {
+    let (client, server) = (Handle::new(options)?, Handle::new(options)?);
+    let address = "127.0.0.1:0";
+    if task == Task::AsyncRead {
+        let listener = trespass::tokio::Listener::bind_on(&server, address).await?;
+        let address = listener.local_addr()?;
+        let (here, there) = tokio::join!(trespass::tokio::Stream::connect_on(&client, address), listener.accept());
+        return Ok([Channel::Stream(here?), Channel::Stream(there?.0)]);
+    }
+    let acceptor = trespass::tokio::Acceptor::bind_on(&server, address).await?;
+    let address = acceptor.local_addr();
+    let connecting = trespass::tokio::Connection::connect_on(&client, address, None);
+    let (here, there) = tokio::join!(connecting, acceptor.accept());
+    Ok([Channel::Connection(here?), Channel::Connection(there?)])
+}
+
+/// Some messages in each direction.
+async fn exchange(channels: &mut [Channel; 2]) -> Result<()> {
+    let [client, server] = channels;
+    for _ in 0..AWAY {
+        client.send().await?;
+        server.receive().await?;
+        server.send().await?;
+        client.receive().await?;
+    }
+    Ok(())
+}
+
+impl Channel {
+    async fn send(&mut self) -> Result<()> {
+        match self {
+            Self::Stream(stream) => stream.write_all(&[7; 64]).await?,
+            Self::Connection(connection) => connection.send(&[7; 64]).await?,
+        }
+        Ok(())
+    }
+
+    async fn receive(&mut self) -> Result<()> {
+        let mut bytes = [0; 64];
+        match self {
+            Self::Stream(stream) => drop(stream.read_exact(&mut bytes).await?),
+            Self::Connection(connection) => {
+                let message = connection.recv().await?.context("the connection has ended")?;
+                bytes.copy_from_slice(&message);
+            }
+        }
+        ensure!(bytes[63] == 7, "wrong bytes");
+        Ok(())
+    }
 }
 
 /// Two connected queue pairs, whose SENDs have the same length and options as those of `Task::Read`.
