@@ -129,6 +129,8 @@ pub(crate) struct Transfer {
     pub(crate) remote: (u64, u32),
     progress: Arc<Progress>,
     ending: Ending,
+    /// Counts the transfers of the connection.
+    under_way: Option<Arc<()>>,
 }
 
 impl Transfer {
@@ -150,8 +152,15 @@ impl Transfer {
                 remote: (address.wrapping_add(from as u64), key),
                 progress: Arc::clone(progress),
                 ending: Ending::Lost,
+                under_way: None,
             }
         })
+    }
+
+    /// Lets the connection count the transfer until it has ended.
+    pub(crate) fn counted(mut self, under_way: &Arc<()>) -> Self {
+        self.under_way = Some(Arc::clone(under_way));
+        self
     }
 
     /// Returns the key, the address and the length of the bytes on this side.

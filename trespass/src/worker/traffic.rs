@@ -213,7 +213,7 @@ impl Worker {
 
     /// Passes one-sided transfers to a connection's link.
     pub(crate) fn transfer(&mut self, id: ConnectionId, transfers: Vec<Transfer>) -> io::Result<()> {
-        self.request(id, transfers.into_iter().map(|transfer| Request::Transfer(Box::new(transfer))))
+        on!(self, id.kind, driver => driver.with(id.link, |protocol, _, _| protocol.whole().transfer(transfers)))
     }
 
     fn request(&mut self, id: ConnectionId, requests: impl IntoIterator<Item = Request>) -> io::Result<()> {

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::common::{device, fill, has_ended, on_both, pair, pair_with, worker};
-use trespass::{Acceptor, Connection, Interest};
+use trespass::{Acceptor, Connection, Grant, Interest, RegionKey, Transport};
 
 /// A time limit that only a hung operation reaches.
 const LONG: Duration = Duration::from_secs(60);
@@ -126,4 +126,23 @@ fn drain_returns_when_the_peers_have_everything() {
             assert_eq!(far.peer_close(), Some((7, "done".to_owned())));
         });
     });
+}
+
+#[test]
+fn drain_waits_for_batches() {
+    const LENGTH: usize = 1 << 20;
+    let handle = worker(Transport::Rdma);
+    let acceptor = Acceptor::bind_on(&worker(Transport::Rdma), device()).unwrap();
+    let near = Connection::connect_on(&handle, acceptor.local_addr(), None).unwrap();
+    let far = acceptor.accept().unwrap();
+    let (from, to) = (near.region(LENGTH).unwrap(), far.region(LENGTH).unwrap());
+    let grant = Grant::writable(&far, &to, 0..LENGTH).unwrap();
+    far.send(&grant.key().to_bytes()).unwrap();
+    let key = RegionKey::from_bytes(&near.recv().unwrap().unwrap()).unwrap();
+    // Many more than the device has at a time.
+    let puts =
+        (0..LENGTH).step_by(64).fold(near.batch(), |batch, at| batch.put((&from, at..at + 64), (&key, at as u64)));
+    let ticket = puts.submit().unwrap();
+    handle.drain(LONG).unwrap();
+    assert!(ticket.is_done().unwrap());
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use crate::common::{bytes, device, on_both, pair, worker};
 use sideway_tests::requirements::may_not_run;
 use tokio::io::AsyncWriteExt;
-use trespass::{Acceptor, Connection, Grant, Handle, Kind, Options, Transport};
+use trespass::{Acceptor, Connection, Grant, Handle, Kind, Options, RegionKey, Transport};
 
 /// A time limit that only a hung operation reaches.
 const LONG: Duration = Duration::from_secs(60);
@@ -79,7 +79,7 @@ fn child() {
     }
 }
 
-/// Writes a stream of tokio, or sends messages, and ends its process at once.
+/// Writes a stream of tokio, sends messages, or submits a batch, and ends its process at once.
 #[test]
 fn hasty_child() {
     let Ok(job) = std::env::var(HASTY) else { return };
@@ -100,6 +100,19 @@ fn hasty_child() {
     if let Some(address) = address.strip_prefix('-') {
         let connection = Connection::connect_on(&worker, address, Some(LONG)).unwrap();
         data.chunks(100_000).for_each(|message| connection.send(message).unwrap());
+        std::process::exit(0);
+    }
+    if let Some(address) = address.strip_prefix('*') {
+        let connection = Connection::connect_on(&worker, address, Some(LONG)).unwrap();
+        let key = RegionKey::from_bytes(&connection.recv().unwrap().unwrap()).unwrap();
+        let region = connection.region(data.len()).unwrap();
+        region.write_at(0, &data).unwrap();
+        let mut batch = connection.batch();
+        for at in (0..data.len()).step_by(64) {
+            batch = batch.put((&region, at..at + 64), (&key, at as u64));
+        }
+        // The drop of the connection would wait for them.
+        std::mem::forget(batch.submit().unwrap());
         std::process::exit(0);
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -145,6 +158,20 @@ fn process_ends_when_its_last_short_message_has_arrived() {
             thread::sleep(Duration::from_millis(5));
         }
     });
+}
+
+#[test]
+fn end_of_the_process_completes_its_batches() {
+    let acceptor = Acceptor::bind_on(&worker(Transport::Rdma), device()).unwrap();
+    let mut child = hasty(Transport::Rdma, "*", &acceptor);
+    let connection = acceptor.accept_until(Some(Instant::now() + LONG)).unwrap();
+    let region = connection.region(2 << 20).unwrap();
+    let grant = Grant::writable(&connection, &region, 0..2 << 20).unwrap();
+    connection.send(&grant.key().to_bytes()).unwrap();
+    assert!(child.wait().unwrap().success());
+    let mut received = vec![0; 2 << 20];
+    region.read_at(0, &mut received).unwrap();
+    assert!(received == bytes(2 << 20, 9));
 }
 
 fn hasty(transport: Transport, sign: &str, acceptor: &Acceptor) -> Child {

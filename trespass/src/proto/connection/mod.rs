@@ -9,6 +9,7 @@ mod send;
 mod short;
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use crate::memory::Buf;
 
@@ -67,6 +68,8 @@ pub(crate) struct Whole {
     agreement: Agreement,
     /// Requests to the backend, in order. Requests that the backend has not accepted stay in the queue.
     pub(crate) requests: VecDeque<Request>,
+    /// Each transfer that has not ended has a reference to this.
+    under_way: Arc<()>,
     outgoing: Outgoing,
     incoming: Incoming,
     /// The code and the reason in the peer's CLOSE.
@@ -235,6 +238,7 @@ impl Whole {
             settings,
             agreement,
             requests: VecDeque::new(),
+            under_way: Arc::default(),
             outgoing: Outgoing { limit: agreement.credits, is_open: true, ..Outgoing::default() },
             incoming: Incoming {
                 received: 0,

@@ -1,8 +1,9 @@
 //! Sends messages: builds their frames, uses credits, and adds control frames.
 
 use std::io;
+use std::sync::Arc;
 
-use crate::memory::{Buf, no_memory};
+use crate::memory::{Buf, Transfer, no_memory};
 use crate::proto::frame::{Frame, HEADER, Kind, LAST, NOTE, set_credits};
 use crate::proto::{FLOOR, RESERVE, Remote, Request, Stock};
 
@@ -168,7 +169,19 @@ impl Whole {
         self.has_sent_all() && !self.outgoing.is_binding()
     }
 
-    /// Adds a transfer of a region, which is executed in order with the messages, and needs no credit.
+    /// Adds transfers of regions, which are executed in order with the messages, and need no credit.
+    pub(crate) fn transfer(&mut self, transfers: Vec<Transfer>) -> io::Result<()> {
+        let under_way = Arc::clone(&self.under_way);
+        let counted = transfers.into_iter().map(|transfer| transfer.counted(&under_way));
+        self.request(counted.map(|transfer| Request::Transfer(Box::new(transfer))))
+    }
+
+    /// Whether all transfers have ended.
+    pub(crate) fn has_moved_all(&self) -> bool {
+        Arc::strong_count(&self.under_way) == 1
+    }
+
+    /// Adds requests of regions.
     pub(crate) fn request(&mut self, requests: impl IntoIterator<Item = Request>) -> io::Result<()> {
         match &self.failure {
             Some(failure) => Err(failure.clone().into()),

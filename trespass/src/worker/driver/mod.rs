@@ -267,15 +267,15 @@ impl<B: Backend> Driver<B> {
         self.table.slots.len() - self.table.free.len()
     }
 
-    /// Returns the number of connections that are closing, or have sent what their peers have not received. The next flush
-    /// makes the links report what was received.
+    /// Returns the number of connections that are closing, have sent what their peers have not received, or have transfers
+    /// that have not ended. The next flush makes the links report what was received.
     pub(super) fn unfinished(&mut self) -> usize {
         let Table { slots, dirty, .. } = &mut self.table;
         let mut count = 0;
         for (index, slot) in slots.iter_mut().enumerate() {
             if let State::Open(protocol) = &mut slot.state
                 && !protocol.has_ended()
-                && (slot.is_forgotten || !protocol.has_sent_all())
+                && (slot.is_forgotten || !protocol.has_sent_all() || !protocol.has_moved_all())
             {
                 protocol.whole().flush();
                 slot.mark(index as u32, dirty);

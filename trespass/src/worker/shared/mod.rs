@@ -45,8 +45,8 @@ const SHORT: Duration = Duration::from_micros(200);
 /// A worker with its own thread, shared by all threads of the program. Clones refer to the same worker.
 ///
 /// The worker exists until its last handle, listener and connection are dropped. When the process ends, by a return of
-/// `main` or by `exit(3)`, it waits until the peers have received what the worker has accepted, at most for the
-/// [linger time](Options::linger), and at most for a minute.
+/// `main` or by `exit(3)`, it waits until the peers have received what the worker has accepted, and all transfers have
+/// ended, at most for the [linger time](Options::linger), and at most for a minute.
 #[derive(Clone, Debug)]
 pub struct Handle {
     shared: Arc<Shared>,
