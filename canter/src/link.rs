@@ -86,12 +86,21 @@ impl Link {
         // Over iWARP, the connection manager ends the stream after what was sent. A queue pair that is moved to the
         // Error state aborts it.
         let is_stopped = self.id.as_ref().is_some_and(|id| id.disconnect().is_ok());
-        if !is_stopped && let Some(qp) = &*self.qp.borrow() {
-            // A queue pair in another state would go on to serve the peer. If the device is gone, this fails, and
-            // nothing is left to stop.
-            let mut attribute = QueuePairAttribute::new();
-            let _ = qp.modify(attribute.setup_state(QueuePairState::Error));
-        }
+        // A queue pair in another state would go on to serve the peer. If the device is gone, this fails, and nothing is
+        // left to stop.
+        let _ = is_stopped || self.stop();
         true
+    }
+
+    /// Moves the queue pair to the Error state.
+    pub(crate) fn stop(&self) -> bool {
+        let mut attribute = QueuePairAttribute::new();
+        attribute.setup_state(QueuePairState::Error);
+        self.qp.borrow().as_ref().is_some_and(|qp| qp.modify(&attribute).is_ok())
+    }
+
+    /// Whether the device has no request.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.used.get() == 0
     }
 }

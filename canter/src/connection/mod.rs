@@ -240,18 +240,7 @@ impl Drop for Shared {
     fn drop(&mut self) {
         let (inner, mut wakers) = (&self.core.inner, Vec::new());
         inner.end(&self.link, Error::Closed, &mut wakers);
-        // Drivers may forget the completions of a queue pair that they destroy, also those of its receives.
-        let _ = inner.catch_up();
-        inner.links.borrow_mut().remove(&self.link.number);
-        let qp = self.link.qp.borrow_mut().take();
-        match qp.map(GenericQueuePair::close).transpose() {
-            Ok(_) => {
-                let released = inner.table.borrow_mut().release_all(&self.link);
-                drop(released);
-            }
-            // The queue pair exists as long as an asynchronous event refers to it. It completes what it has.
-            Err(error) => rdma_mummy_sys::log!(warn, "{error}"),
-        }
+        inner.retire(&self.link);
         wakers.into_iter().for_each(Waker::wake);
         let unread = std::mem::take(&mut *self.link.inbox.borrow_mut());
         drop(unread);

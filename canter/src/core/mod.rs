@@ -2,9 +2,11 @@
 
 mod builder;
 mod receives;
+mod retired;
 mod turn;
 
 use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,6 +22,7 @@ use sideway::ibverbs::queue_pair::{GenericQueuePair, QueuePairBuilder};
 pub use self::builder::Builder;
 use self::builder::Device;
 use self::receives::Receives;
+use self::retired::Retired;
 use crate::Error;
 use crate::cm::Manager;
 use crate::error::shape;
@@ -46,6 +49,7 @@ pub struct Core {
 #[derive(Debug)]
 pub(crate) struct Inner {
     pub(crate) links: RefCell<FxHashMap<u32, Rc<Link>>>,
+    retired: RefCell<VecDeque<Retired>>,
     pub(crate) cm: RefCell<Option<Rc<Manager>>>,
     pub(crate) tasks: Tasks,
     pub(crate) sleeper: Sleeper,
@@ -154,6 +158,7 @@ impl Inner {
         let receives = Receives::new(&origin, builder.receive_size, builder.receives, &rouser)?;
         let inner = Self {
             links: RefCell::default(),
+            retired: RefCell::default(),
             cm: RefCell::default(),
             tasks: Tasks::new(&rouser),
             sleeper: Sleeper::new(channel)?,
@@ -213,6 +218,7 @@ impl Inner {
         }
         // Completions of earlier queue pairs may be left, and the queue has no entries for them and for new ones.
         self.catch_up()?;
+        self.bury((self.connections - 1).saturating_sub(self.links.borrow().len()));
         let mut builder = self.shape_of_queue_pairs();
         Ok(build(builder.setup_max_inline_data(self.inline as u32))?)
     }

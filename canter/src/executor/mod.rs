@@ -131,6 +131,7 @@ impl Inner {
             manager.attend(self);
         }
         self.tasks.fire_due();
+        self.bury(usize::MAX);
     }
 
     /// How long the thread may sleep.

@@ -22,7 +22,7 @@ impl Random {
 }
 
 /// The number of runs. Long runs set the variable.
-fn seeds() -> u64 {
+pub(crate) fn seeds() -> u64 {
     std::env::var("CANTER_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(100)
 }
 

@@ -4,5 +4,6 @@ mod cancel;
 mod connections;
 #[path = "common.rs"]
 mod cores;
+mod ends;
 mod executor;
 mod hosts;
