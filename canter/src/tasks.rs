@@ -116,7 +116,8 @@ impl Tasks {
         (!self.is_running.replace(true)).then_some(Running(self))
     }
 
-    pub(crate) fn add(&self, task: Task) {
+    /// Adds a task. Returns its waker.
+    pub(crate) fn add(&self, task: Task) -> Waker {
         let mut slots = self.slots.borrow_mut();
         let number = self.free.borrow_mut().pop().unwrap_or(slots.len());
         let waker = || TaskWaker { number, queued: AtomicBool::new(false), ready: Arc::clone(&self.ready) };
@@ -129,6 +130,7 @@ impl Tasks {
         }
         drop(slots);
         waker.wake_by_ref();
+        Waker::from(waker)
     }
 
     /// Polls each woken task once. Returns whether there was one.

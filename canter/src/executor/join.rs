@@ -2,8 +2,8 @@
 
 use std::cell::RefCell;
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
@@ -13,11 +13,14 @@ use crate::tasks::Tasks;
 /// The result of a task, or [`Error::NoResult`] if the task was dropped. Dropping the handle leaves the task running.
 pub struct JoinHandle<T> {
     state: Rc<RefCell<State<T>>>,
+    /// Wakes the task.
+    waker: Waker,
 }
 
 struct State<T> {
     output: Option<T>,
     has_ended: bool,
+    is_aborted: bool,
     waker: Option<Waker>,
 }
 
@@ -38,14 +41,28 @@ impl<T> Drop for Ended<T> {
 }
 
 pub(super) fn spawn<T: 'static>(tasks: &Tasks, future: impl Future<Output = T> + 'static) -> JoinHandle<T> {
-    let state = Rc::new(RefCell::new(State { output: None, has_ended: false, waker: None }));
-    let handle = JoinHandle { state: Rc::clone(&state) };
-    let ended = Ended(state);
-    tasks.add(Box::pin(async move {
-        let output = future.await;
-        ended.0.borrow_mut().output = Some(output);
+    let state = Rc::new(RefCell::new(State { output: None, has_ended: false, is_aborted: false, waker: None }));
+    let ended = Ended(Rc::clone(&state));
+    let waker = tasks.add(Box::pin(async move {
+        let mut future = pin!(future);
+        let output = poll_fn(|context| {
+            if ended.0.borrow().is_aborted {
+                return Poll::Ready(None);
+            }
+            future.as_mut().poll(context).map(Some)
+        });
+        let output = output.await;
+        ended.0.borrow_mut().output = output;
     }));
-    handle
+    JoinHandle { state, waker }
+}
+
+impl<T> JoinHandle<T> {
+    /// Drops the task when its turn comes, unless it has ended before. A request that it has posted may still take effect.
+    pub fn abort(&self) {
+        self.state.borrow_mut().is_aborted = true;
+        self.waker.wake_by_ref();
+    }
 }
 
 impl<T> Future for JoinHandle<T> {

@@ -127,6 +127,39 @@ fn dropped_futures_lose_no_message_and_no_buffer() {
     }
 }
 
+/// Tasks that are aborted amid their requests leave their connection and its buffers whole.
+#[test]
+fn aborted_tasks_return_their_buffers() {
+    for seed in 1..=seeds() {
+        let core = builder().depth(4).receives(64).unread(64).build().expect("the device has room");
+        let test = async {
+            let mut random = Random(seed);
+            let (client, server) = pair(&core).await?;
+            let exposed = core.expose(64, Rights::ReadWrite)?;
+            let (pool, remote) = (core.pool(8, 6)?, exposed.remote().slice(8, 8)?);
+            for sender in [0, 1] {
+                let receiving = core.spawn(receive(server.clone(), seed));
+                let sending = core.spawn(send(client.clone(), pool.clone(), remote, seed, sender));
+                for _ in 0..random.below(40) {
+                    core.sleep(Duration::ZERO).await;
+                }
+                sending.abort();
+                receiving.abort();
+                for ended in [sending.await, receiving.await] {
+                    assert!(matches!(ended, Ok(Ok(_)) | Err(Error::NoResult)), "seed {seed}");
+                }
+            }
+            // What the tasks have left to the device precedes this.
+            client.write(pool.get().await, remote).await?;
+            assert_eq!(pool.free(), 6, "seed {seed}");
+            Ok::<_, Error>(())
+        };
+        let ended = core.run(core.timeout(Duration::from_secs(60), test));
+        let ended = ended.unwrap_or_else(|_| panic!("seed {seed}: the test hangs"));
+        ended.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+    }
+}
+
 /// A connection that is dropped amid its requests leaves the others and the pool whole.
 #[test]
 fn dropped_connections_return_their_buffers() {

@@ -121,6 +121,31 @@ fn the_result_of_a_dropped_task_is_an_error() {
 }
 
 #[test]
+fn an_aborted_task_is_dropped() {
+    let core = builder().build().expect("the device has room");
+    core.run(async {
+        let kept = Rc::new(());
+        let held = Rc::clone(&kept);
+        let waiting = core.spawn(async move {
+            std::future::pending::<()>().await;
+            drop(held);
+        });
+        core.sleep(Duration::ZERO).await;
+        waiting.abort();
+        assert!(matches!(waiting.await, Err(Error::NoResult)));
+        assert_eq!(Rc::strong_count(&kept), 1);
+        // One that has ended keeps its result, and one that has not begun never does.
+        let ended = core.spawn(async { 7 });
+        core.sleep(Duration::ZERO).await;
+        ended.abort();
+        assert!(matches!(ended.await, Ok(7)));
+        let unbegun = core.spawn(async { 7 });
+        unbegun.abort();
+        assert!(matches!(unbegun.await, Err(Error::NoResult)));
+    });
+}
+
+#[test]
 fn a_runtime_without_drivers_is_refused() {
     let core = builder().build().expect("the device has room");
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");

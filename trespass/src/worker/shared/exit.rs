@@ -24,8 +24,8 @@ const PAUSES: [Duration; 2] = [Duration::from_micros(50), Duration::from_millis(
 impl Handle {
     /// Waits until the peers' NICs, or over TCP the kernel, have received all messages and bytes that the connections of
     /// this worker have accepted, until all transfers have ended, and until the connections that the program has closed or
-    /// dropped have ended. Whether a batch has failed, its [`Ticket`](crate::Ticket) tells, whose `wait` also sends the
-    /// notification of a batch with gets. Before a service ends, stop its acceptors
+    /// dropped have ended. The [`Ticket`](crate::Ticket) of a batch returns its failure, and sends the
+    /// notification after gets. Before a service ends, stop its acceptors
     /// ([`Acceptor::stop`]), and call `drain` when nothing sends any more. In async code, call it with `spawn_blocking`.
     ///
     /// [`Acceptor::stop`]: crate::Acceptor::stop
