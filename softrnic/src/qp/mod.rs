@@ -295,13 +295,9 @@ impl QueuePair {
         unpoisoned(self.responder.lock()).release(queue);
     }
 
-    /// Continues work that waits. The timer calls this function, and so do carriers that have space again. The caller
-    /// must hold the lock of no responder.
+    /// Continues the requests that wait. The timer calls this function, and waits for no other thread: the responder sets no
+    /// alarms, and another thread may hold its lock during a long copy.
     pub(crate) fn expired(&self) {
-        let has_failed = unpoisoned(self.responder.lock()).pump(self);
-        if has_failed {
-            self.run_requester();
-        }
         self.notify(ALARM);
     }
 
@@ -414,7 +410,11 @@ impl QueuePair {
 
 impl Wake for QueuePair {
     fn wake(&self) {
-        self.expired();
+        let has_failed = unpoisoned(self.responder.lock()).pump(self);
+        if has_failed {
+            self.run_requester();
+        }
+        self.notify(ALARM);
     }
 }
 

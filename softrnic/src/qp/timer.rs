@@ -1,47 +1,47 @@
-//! Alarms of QPs, for retries. One thread of the process handles all alarms. The thread starts with the first alarm,
-//! and sleeps while no alarm is set.
+//! Alarms of QPs, for retries. The thread runs them.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 #[cfg(test)]
 use std::ptr;
 use std::sync::atomic::{self, AtomicBool};
-use std::sync::{Condvar, Mutex, MutexGuard, Weak};
+use std::sync::{Mutex, Weak};
 use std::time::Instant;
-use std::{io, thread};
 
 use rdma_mummy_sys::program::Held;
 
 use crate::qp::QueuePair;
 use crate::sys::fork::PerProcess;
-use crate::sys::{signals, unpoisoned};
+use crate::sys::thread::{Place, Reactor, Source};
+use crate::sys::unpoisoned;
 
-/// The alarms, and the state of the thread that runs them.
 #[derive(Debug)]
 struct Queue {
     /// The alarms, of which the earliest comes first.
     alarms: BinaryHeap<Reverse<Alarm>>,
     /// The next sequence number. Sequence numbers order alarms of the same time, so that the heap never compares QPs.
     next: u64,
-    /// Whether the thread is running.
-    is_begun: bool,
     /// When there are this many alarms, those of dropped QPs are removed.
     prune_at: usize,
+    /// The place in the thread, which is taken when the first alarm is set.
+    place: Option<Place>,
+    /// Whether the thread runs alarms. It then looks for further ones.
+    is_awake: bool,
 }
 
 /// The minimum number of alarms at which the alarms of dropped QPs are removed.
 const MIN_PRUNE: usize = 64;
 
-/// The alarms, and the condition variable that wakes the thread when an earlier alarm is added.
-static QUEUE: PerProcess<(Mutex<Queue>, Condvar)> = PerProcess::new(queue(), || Box::new(queue()));
+static QUEUE: PerProcess<Mutex<Queue>> =
+    PerProcess::new(Mutex::new(Queue::new()), || Box::new(Mutex::new(Queue::new())));
 /// Whether polls must run the alarms because the thread could not be started.
 static NEEDS_POLLING: AtomicBool = AtomicBool::new(false);
 
-const fn queue() -> (Mutex<Queue>, Condvar) {
-    (Mutex::new(Queue { alarms: BinaryHeap::new(), next: 0, is_begun: false, prune_at: MIN_PRUNE }), Condvar::new())
-}
-
 impl Queue {
+    const fn new() -> Self {
+        Self { alarms: BinaryHeap::new(), next: 0, prune_at: MIN_PRUNE, place: None, is_awake: false }
+    }
+
     /// Adds an alarm. Returns whether the alarm is the earliest.
     fn add(&mut self, when: Instant, pair: Weak<QueuePair>) -> bool {
         let is_earliest = self.alarms.peek().is_none_or(|Reverse(first)| when < first.when);
@@ -96,19 +96,18 @@ impl Ord for Alarm {
 
 /// Sets an alarm, which calls `QueuePair::expired` at the time `when` unless the QP has been dropped.
 pub(crate) fn at(when: Instant, pair: Weak<QueuePair>) {
-    let (queue, earlier) = QUEUE.get();
     let _held = Held::new();
-    let mut queue = unpoisoned(queue.lock());
+    let mut queue = unpoisoned(QUEUE.get().lock());
     let is_earliest = queue.add(when, pair);
-    if !queue.is_begun {
-        match begin() {
-            Ok(()) => queue.is_begun = true,
-            // The next alarm tries to start the thread again. Until then, polling threads run the alarms.
-            Err(error) => rdma_mummy_sys::log!(error, "cannot start the retry thread: {error}"),
+    match queue.place {
+        Some(place) if is_earliest && !queue.is_awake => place.wake(),
+        Some(_) => {}
+        None => {
+            // The next alarm tries again. Until then, polling threads run the alarms.
+            let log = |error: &_| rdma_mummy_sys::log!(error, "cannot start the thread for retries: {error}");
+            queue.place = Reactor::of_process().add(|_| Box::new(Alarms)).inspect_err(log).ok();
+            NEEDS_POLLING.store(queue.place.is_none(), atomic::Ordering::Relaxed);
         }
-        NEEDS_POLLING.store(!queue.is_begun, atomic::Ordering::Relaxed);
-    } else if is_earliest {
-        earlier.notify_one();
     }
 }
 
@@ -135,7 +134,7 @@ impl NextCall {
 /// Returns how many alarms of a QP are set.
 #[cfg(test)]
 pub(crate) fn pending(pair: &QueuePair) -> usize {
-    let queue = unpoisoned(QUEUE.get().0.lock());
+    let queue = unpoisoned(QUEUE.get().lock());
     queue.alarms.iter().filter(|Reverse(alarm)| ptr::eq(alarm.pair.as_ptr(), pair)).count()
 }
 
@@ -152,7 +151,7 @@ pub(crate) fn run_due_if_no_thread() {
 fn run_due() {
     let now = Instant::now();
     loop {
-        let Ok(mut queue) = QUEUE.get().0.try_lock() else { return };
+        let Ok(mut queue) = QUEUE.get().try_lock() else { return };
         if queue.alarms.peek().is_none_or(|Reverse(first)| first.when > now) {
             return;
         }
@@ -162,35 +161,25 @@ fn run_due() {
     }
 }
 
-/// Starts the thread.
-fn begin() -> io::Result<()> {
-    signals::without_signals(|| thread::Builder::new().name("softrnic".to_owned()).stack_size(256 << 10).spawn(wait))
-        .map(drop)
-}
+struct Alarms;
 
-/// The thread's main loop. The loop never ends, because the process may need the thread again.
-fn wait() {
-    let (queue, earlier) = QUEUE.get();
-    let mut queue = unpoisoned(queue.lock());
-    loop {
+impl Source for Alarms {
+    /// Runs the alarms that are due, and returns the time of the earliest other one.
+    fn turn(&mut self) -> Option<Instant> {
         let now = Instant::now();
-        queue = match queue.alarms.peek() {
-            None => unpoisoned(earlier.wait(queue)),
-            Some(Reverse(first)) if first.when > now => {
-                let rest = first.when - now;
-                unpoisoned(earlier.wait_timeout(queue, rest)).0
+        loop {
+            let mut queue = unpoisoned(QUEUE.get().lock());
+            let next = queue.alarms.peek().map(|Reverse(first)| first.when);
+            queue.is_awake = next.is_some_and(|next| next <= now);
+            if !queue.is_awake {
+                return next;
             }
-            Some(_) => run_earliest(queue),
-        };
+            let alarm = queue.alarms.pop();
+            // No lock is held while an alarm runs.
+            drop(queue);
+            call(alarm);
+        }
     }
-}
-
-/// Runs the earliest alarm. The lock is released while the alarm runs.
-fn run_earliest(mut queue: MutexGuard<'static, Queue>) -> MutexGuard<'static, Queue> {
-    let alarm = queue.alarms.pop();
-    drop(queue);
-    call(alarm);
-    unpoisoned(QUEUE.get().0.lock())
 }
 
 fn call(alarm: Option<Reverse<Alarm>>) {
@@ -209,14 +198,9 @@ mod tests {
     use crate::qp::tests::End;
     use crate::wire::operation::Service;
 
-    /// Returns a queue that the thread does not use.
-    fn own() -> Queue {
-        queue().0.into_inner().unwrap()
-    }
-
     #[test]
     fn earliest_alarm_is_first() {
-        let (mut queue, now) = (own(), Instant::now());
+        let (mut queue, now) = (Queue::new(), Instant::now());
         let is_earliest = [30, 10, 20, 10].map(|delay| queue.add(now + Duration::from_millis(delay), Weak::new()));
         assert_eq!(is_earliest, [true, true, false, false]);
         let orders: Vec<_> = std::iter::from_fn(|| queue.alarms.pop()).map(|Reverse(alarm)| alarm.order).collect();
@@ -225,7 +209,7 @@ mod tests {
 
     #[test]
     fn alarms_of_dropped_qps_are_removed() {
-        let (mut queue, now) = (own(), Instant::now());
+        let (mut queue, now) = (Queue::new(), Instant::now());
         let end = End::new(Service::ReliableConnection);
         let live = Arc::downgrade(&end.pair);
         for _ in 1..MIN_PRUNE {

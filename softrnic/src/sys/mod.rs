@@ -13,6 +13,7 @@ pub(crate) mod rundown;
 pub(crate) mod signals;
 pub(crate) mod sync;
 pub(crate) mod tcp;
+pub(crate) mod thread;
 pub(crate) mod usage;
 
 use std::sync::PoisonError;

@@ -119,7 +119,7 @@ fn step(world: &mut World, input: &mut Input<'_>) {
         3 => world.receive(input.short()),
         4 => post(world, input),
         5 => world.carrier.set_space(usize::from(input.byte())),
-        6 => world.pair.expired(),
+        6 => world.pair.wake(),
         _ => {
             let carrier: Arc<dyn Carrier> = world.carrier.clone();
             ToQueuePairs.lost(&carrier);

@@ -1,0 +1,317 @@
+//! The thread of softrnic. It waits for the descriptors and the times of several [sources](Source), such as a transport or
+//! the alarms of QPs, and calls the sources that have work.
+
+use std::mem::{self, MaybeUninit};
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock};
+use std::time::{Duration, Instant};
+use std::{fmt, io, thread};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll};
+use rustix::io::Errno;
+
+use super::descriptor::Descriptor;
+use super::fork::PerProcess;
+use super::{signals, unpoisoned};
+
+/// How long the thread waits after an error before it tries again.
+pub(crate) const PAUSE: Duration = Duration::from_millis(100);
+/// The maximum number of events that one call of epoll returns.
+const MAX_EVENTS: usize = 64;
+/// The number of the wake-ups. The numbers of the sources are lower.
+const WAKE: u64 = 7;
+/// How many of the low bits of an event are the number of its source.
+const SLOT_BITS: u32 = WAKE.trailing_ones();
+
+static REACTOR: PerProcess<Reactor> = PerProcess::new(Reactor::new(), || Box::new(Reactor::new()));
+
+/// A part of softrnic whose work the thread does. A call that waits delays all other sources.
+pub(crate) trait Source: Send {
+    /// Handles an event of the descriptor that the source watches with this ID.
+    fn event(&mut self, _id: u64) {}
+
+    /// Does the work that is due. The thread calls this function after events and wake-ups of the source, and at the time
+    /// that the last call has returned.
+    fn turn(&mut self) -> Option<Instant>;
+}
+
+/// The thread and its sources.
+#[derive(Debug)]
+pub(crate) struct Reactor {
+    waits: OnceLock<Waits>,
+    sources: Mutex<Sources>,
+}
+
+#[derive(Debug)]
+struct Sources {
+    is_running: bool,
+    count: u64,
+    /// The sources that the thread does not serve yet.
+    new: Vec<Served>,
+}
+
+struct Served {
+    source: Box<dyn Source>,
+    is_due: bool,
+    next: Option<Instant>,
+}
+
+/// What the thread waits for.
+#[derive(Debug)]
+struct Waits {
+    /// The descriptor on which the thread waits. It contains all others.
+    all: Descriptor,
+    wake: Descriptor,
+    /// The sources that were woken, as a bit for each.
+    woken: AtomicU64,
+}
+
+/// The place of a source in the thread.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    waits: &'static Waits,
+    slot: u64,
+}
+
+impl Reactor {
+    const fn new() -> Self {
+        Self { waits: OnceLock::new(), sources: Mutex::new(Sources { is_running: false, count: 0, new: Vec::new() }) }
+    }
+
+    pub(crate) fn of_process() -> &'static Self {
+        REACTOR.get()
+    }
+
+    /// Adds a source, which `make` creates. The first source starts the thread.
+    ///
+    /// # Errors
+    ///
+    /// No descriptor or thread is available. The caller may try again later.
+    pub(crate) fn add(&'static self, make: impl FnOnce(Place) -> Box<dyn Source>) -> Result<Place, Errno> {
+        self.add_by(make, |run| {
+            let builder = thread::Builder::new().name("softrnic".to_owned()).stack_size(512 << 10);
+            signals::without_signals(|| builder.spawn(run)).map(drop)
+        })
+    }
+
+    fn add_by(
+        &'static self,
+        make: impl FnOnce(Place) -> Box<dyn Source>,
+        spawn: impl FnOnce(Box<dyn FnOnce() + Send>) -> io::Result<()>,
+    ) -> Result<Place, Errno> {
+        let mut sources = unpoisoned(self.sources.lock());
+        let waits = match self.waits.get() {
+            Some(waits) => waits,
+            None => {
+                let waits = Waits::new()?;
+                self.waits.get_or_init(|| waits)
+            }
+        };
+        if !sources.is_running {
+            spawn(Box::new(|| self.run(waits))).map_err(|_| Errno::AGAIN)?;
+            sources.is_running = true;
+        }
+        let place = Place { waits, slot: sources.count };
+        debug_assert!(place.slot < WAKE);
+        sources.count += 1;
+        sources.new.push(Served { source: make(place), is_due: true, next: None });
+        drop(sources);
+        place.wake();
+        Ok(place)
+    }
+
+    /// The main loop of the thread. The loop never ends, because the process may need the thread again.
+    fn run(&self, waits: &Waits) {
+        let mut sources: Vec<Served> = Vec::new();
+        let mut events = [const { MaybeUninit::uninit() }; MAX_EVENTS];
+        loop {
+            let next = sources.iter().filter_map(|served| served.next).min();
+            let events = waits.wait(next, &mut events);
+            // An event may belong to a source that was added during the wait.
+            sources.append(&mut unpoisoned(self.sources.lock()).new);
+            for event in events {
+                let (slot, id) = (event.data.u64() & WAKE, event.data.u64() >> SLOT_BITS);
+                if let Some(served) = sources.get_mut(slot as usize) {
+                    served.is_due = true;
+                    served.source.event(id);
+                }
+            }
+            let woken = waits.woken.swap(0, Ordering::SeqCst);
+            // The clock is read only if there is a time, because on some machines reading it is a system call.
+            let now = next.map(|_| Instant::now());
+            for (slot, served) in sources.iter_mut().enumerate() {
+                let is_past = served.next.is_some_and(|next| now.is_some_and(|now| next <= now));
+                if mem::take(&mut served.is_due) || is_past || woken & (1 << slot) != 0 {
+                    served.next = served.source.turn();
+                }
+            }
+        }
+    }
+}
+
+impl Waits {
+    fn new() -> Result<Self, Errno> {
+        let all = Descriptor::open(|| epoll::create(epoll::CreateFlags::CLOEXEC))?;
+        let wake = Descriptor::open(|| rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK))?;
+        if !cfg!(miri) {
+            epoll::add(&all, &wake, epoll::EventData::new_u64(WAKE), epoll::EventFlags::IN)?;
+        }
+        Ok(Self { all, wake, woken: AtomicU64::new(0) })
+    }
+
+    /// Waits until there is an event or a wake-up, or until a time. Returns the events.
+    fn wait<'e>(
+        &self,
+        until: Option<Instant>,
+        events: &'e mut [MaybeUninit<epoll::Event>; MAX_EVENTS],
+    ) -> &'e mut [epoll::Event] {
+        const NO_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        // Miri supports no level-triggered epoll.
+        if cfg!(miri) {
+            thread::sleep(left.unwrap_or(Duration::MAX).min(Duration::from_millis(1)));
+            return &mut [];
+        }
+        // epoll rounds times up to milliseconds.
+        if let Some(left) = left.filter(|left| !left.is_zero()).and_then(|left| Timespec::try_from(left).ok()) {
+            _ = rustix::event::poll(&mut [PollFd::new(&self.all, PollFlags::IN)], Some(&left));
+        }
+        let events = match epoll::wait(&self.all, events, left.map(|_| &NO_TIME)) {
+            Ok((events, _)) => events,
+            Err(error) => {
+                if error != Errno::INTR {
+                    rdma_mummy_sys::log!(error, "cannot wait for peers: epoll failed: {error}");
+                    thread::sleep(PAUSE);
+                }
+                return &mut [];
+            }
+        };
+        if events.iter().any(|event| event.data.u64() == WAKE) {
+            _ = rustix::io::read(&self.wake, &mut [0; 8]);
+        }
+        events
+    }
+}
+
+impl Place {
+    /// Makes the thread call [`Source::event`] with this ID when there is an event of a descriptor.
+    pub(crate) fn watch(self, descriptor: impl AsFd, id: u64, flags: epoll::EventFlags) -> Result<(), Errno> {
+        epoll::add(&self.waits.all, descriptor, self.data(id), flags)
+    }
+
+    /// Changes the events of a descriptor for which the thread waits.
+    pub(crate) fn rewatch(self, descriptor: impl AsFd, id: u64, flags: epoll::EventFlags) -> Result<(), Errno> {
+        epoll::modify(&self.waits.all, descriptor, self.data(id), flags)
+    }
+
+    pub(crate) fn unwatch(self, descriptor: impl AsFd) {
+        _ = epoll::delete(&self.waits.all, descriptor);
+    }
+
+    fn data(self, id: u64) -> epoll::EventData {
+        epoll::EventData::new_u64(id << SLOT_BITS | self.slot)
+    }
+
+    /// Makes the thread call [`Source::turn`] soon.
+    pub(crate) fn wake(self) {
+        self.waits.woken.fetch_or(1 << self.slot, Ordering::SeqCst);
+        // The write fails only if a wake-up is already pending.
+        _ = rustix::io::write(&self.waits.wake, &1_u64.to_ne_bytes());
+    }
+}
+
+impl fmt::Debug for Served {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Served").field("next", &self.next).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{self, Sender};
+
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    /// Reports its calls. The first turn of `delay` asks for another one after this time.
+    struct Reporter {
+        name: &'static str,
+        calls: Sender<(&'static str, Option<u64>)>,
+        delay: Option<Duration>,
+    }
+
+    impl Source for Reporter {
+        fn event(&mut self, id: u64) {
+            _ = self.calls.send((self.name, Some(id)));
+        }
+
+        fn turn(&mut self) -> Option<Instant> {
+            _ = self.calls.send((self.name, None));
+            self.delay.take().map(|delay| Instant::now() + delay)
+        }
+    }
+
+    fn reactor() -> &'static Reactor {
+        Box::leak(Box::new(Reactor::new()))
+    }
+
+    #[test]
+    fn thread_that_could_not_start_is_started_later() {
+        let (calls, _) = mpsc::channel();
+        let source = |_| Box::new(Reporter { name: "", calls: calls.clone(), delay: None }) as Box<dyn Source>;
+        let (reactor, mut started) = (reactor(), 0);
+        let failed = reactor.add_by(source, |_| Err(io::ErrorKind::OutOfMemory.into()));
+        assert_eq!(failed.err(), Some(Errno::AGAIN));
+        for slot in 0..2 {
+            let place = reactor.add_by(source, |_| {
+                started += 1;
+                Ok(())
+            });
+            assert_eq!(place.unwrap().slot, slot);
+        }
+        assert_eq!(started, 1);
+    }
+
+    #[test]
+    fn thread_calls_the_sources_that_have_work() {
+        let (calls, seen) = mpsc::channel();
+        let reactor = reactor();
+        let source = |name, delay| {
+            let calls = calls.clone();
+            reactor.add(move |_| Box::new(Reporter { name, calls, delay })).unwrap()
+        };
+        source("first", None);
+        assert_eq!(seen.recv_timeout(LONG), Ok(("first", None)));
+        let second = source("second", Some(Duration::from_micros(1)));
+        assert_eq!([(); 2].map(|()| seen.recv_timeout(LONG)), [Ok(("second", None)); 2], "the start and the time");
+        second.wake();
+        assert_eq!(seen.recv_timeout(LONG), Ok(("second", None)));
+    }
+
+    /// One source has events all the time.
+    #[test]
+    #[cfg_attr(miri, ignore = "makes system calls")]
+    fn busy_source_delays_no_other() {
+        let (calls, seen) = mpsc::channel();
+        let (others, of_others) = mpsc::channel();
+        let reactor = reactor();
+        let busy = reactor.add(|_| Box::new(Reporter { name: "busy", calls, delay: None })).unwrap();
+        let ready = || Descriptor::open(|| rustix::event::eventfd(1, EventfdFlags::CLOEXEC)).unwrap();
+        let descriptors: Vec<Descriptor> = (0..2 * MAX_EVENTS).map(|_| ready()).collect();
+        for (id, descriptor) in descriptors.iter().enumerate() {
+            busy.watch(descriptor, id as u64, epoll::EventFlags::IN).unwrap();
+        }
+        let delay = Some(Duration::from_millis(1));
+        let other = reactor.add(|_| Box::new(Reporter { name: "other", calls: others, delay })).unwrap();
+        assert_eq!([(); 2].map(|()| of_others.recv_timeout(LONG)), [Ok(("other", None)); 2]);
+        other.wake();
+        assert_eq!(of_others.recv_timeout(LONG), Ok(("other", None)));
+        let all = seen.iter().filter_map(|(_, id)| id).take(100 * MAX_EVENTS);
+        let mut counts = vec![0; descriptors.len()];
+        all.for_each(|id| counts[id as usize] += 1);
+        assert!(counts.iter().all(|&count| count > 0), "{counts:?}");
+        descriptors.iter().for_each(|descriptor| busy.unwatch(descriptor));
+    }
+}
