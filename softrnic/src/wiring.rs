@@ -6,16 +6,24 @@ use crate::ipc::{self, Peers, Processes};
 use crate::net::iwarp::engine::Engine;
 use crate::qp::registry::{QpRegistry, ToQueuePairs, Transports};
 use crate::sys::fork::PerProcess;
+use crate::sys::thread::Reactor;
 use crate::wire::transport::{Fabric, Sockets, Transport};
 
 /// The transport to other processes. It delivers the packets that they send to the QPs of this process.
-static PEERS: PerProcess<Peers> = PerProcess::new(Peers::new(&ToQueuePairs), || Box::new(Peers::new(&ToQueuePairs)));
+static PEERS: PerProcess<Peers> = PerProcess::new(peers(), || Box::new(peers()));
+
+const fn peers() -> Peers {
+    Peers::new(&ToQueuePairs, Reactor::of_process)
+}
 
 static PROCESSES: Processes = Processes(&PEERS);
 
 /// The connections to other hosts.
-static STREAMS: PerProcess<Engine> =
-    PerProcess::new(Engine::new(&ToQueuePairs), || Box::new(Engine::new(&ToQueuePairs)));
+static STREAMS: PerProcess<Engine> = PerProcess::new(engine(), || Box::new(engine()));
+
+const fn engine() -> Engine {
+    Engine::new(&ToQueuePairs, Reactor::of_process)
+}
 
 /// Whether this process or its parent has called [`streams`]. If not, a poll skips the connections to other hosts.
 static HAS_STREAMS: AtomicBool = AtomicBool::new(false);

@@ -5,6 +5,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
 
@@ -13,6 +14,7 @@ use super::session::{RING, Role, SHARED, Session};
 use super::shared::Shared;
 use super::socket;
 use crate::sys::descriptor::Descriptor;
+use crate::sys::thread::Place;
 
 /// The time-out of the handshake. A process sends the handshake directly after it has connected, unless it is stopped
 /// before it can send.
@@ -49,7 +51,7 @@ impl Waiting {
     /// # Errors
     ///
     /// Returns an error if no connection can be accepted now, for example because of the limit of descriptors.
-    pub(super) fn accept(&mut self, peers: &'static Peers, listener: &Descriptor) -> Result<(), Errno> {
+    pub(super) fn accept(&mut self, peers: &'static Peers, place: Place, listener: &Descriptor) -> Result<(), Errno> {
         for _ in 0..ACCEPT_BATCH {
             let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
             let socket = match Descriptor::open(|| rustix::net::accept_with(listener, flags)) {
@@ -67,7 +69,7 @@ impl Waiting {
                 );
             } else {
                 let id = peers.id();
-                peers.watch(&socket, id)?;
+                place.watch(&socket, id, EventFlags::IN)?;
                 self.0.insert(id, Pending { socket, until: Instant::now() + HANDSHAKE_TIMEOUT });
             }
         }
@@ -76,7 +78,7 @@ impl Waiting {
 
     /// Handles the handshake of a connection: either begins a session or closes the connection. Returns whether `id` is
     /// a connection that waits for its handshake.
-    pub(super) fn handle_handshake(&mut self, peers: &'static Peers, id: u64) -> bool {
+    pub(super) fn handle_handshake(&mut self, peers: &'static Peers, place: Place, id: u64) -> bool {
         let Some(pending) = self.0.get(&id) else { return false };
         let memory = match socket::receive_handshake(pending.socket.as_fd(), RING as u32) {
             Ok(Some(memory)) => Shared::accept(&memory, SHARED),
@@ -84,7 +86,7 @@ impl Waiting {
             Err(malformed) => Err(malformed),
         };
         let Some(pending) = self.0.remove(&id) else { return true };
-        peers.unwatch(&pending.socket);
+        place.unwatch(&pending.socket);
         match memory {
             Ok(shared) => {
                 let session = Session::new(peers, Role::Responder, pending.socket, Arc::new(shared));

@@ -5,18 +5,20 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock, TryLockError};
 use std::thread;
 
+use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 
 use super::block;
 use super::group::Groups;
 use super::outgoing::Routes;
-use super::reactor::{SHORT_WAIT, Thread, unwatch_session, watch_session};
+use super::reactor::{SHORT_WAIT, Turns};
 use super::session::Session;
 use super::unsettled::Unsettled;
 use super::wakeup::{Sleep, Sleeper};
 use crate::sys::descriptor::Descriptor;
-use crate::sys::reactor::{Polls, Reactor, SOCKETS, yield_if_empty};
-use crate::sys::{signals, unpoisoned};
+use crate::sys::socket_set::{Polls, SOCKETS, SocketSet, yield_if_empty};
+use crate::sys::thread::Reactor;
+use crate::sys::unpoisoned;
 use crate::wire::transport::{Deliver, Sockets};
 
 /// The maximum number of sessions. Further sessions are refused.
@@ -40,12 +42,12 @@ pub(crate) struct Peers {
     sessions: RwLock<Vec<Arc<Session>>>,
     routes: Routes,
     listeners: Mutex<Vec<Listener>>,
-    pub(super) reactor: OnceLock<Reactor>,
+    thread: fn() -> &'static Reactor,
+    pub(super) sockets: OnceLock<SocketSet>,
     /// Held while the events of the sessions are handled.
     pub(super) handling: Mutex<()>,
     /// Whether a thread of the program receives packets while it waits for an event.
     is_attended: AtomicBool,
-    is_running: AtomicBool,
     last_id: AtomicU64,
     pub(super) unsettled: Unsettled,
 }
@@ -59,9 +61,10 @@ struct Listener {
 }
 
 impl Peers {
-    pub(crate) const fn new(deliver: &'static dyn Deliver) -> Self {
+    pub(crate) const fn new(deliver: &'static dyn Deliver, thread: fn() -> &'static Reactor) -> Self {
         Self {
             deliver,
+            thread,
             groups: Groups::new(),
             has_sessions: AtomicBool::new(false),
             polled: AtomicBool::new(false),
@@ -70,42 +73,34 @@ impl Peers {
             sessions: RwLock::new(Vec::new()),
             routes: Routes::new(),
             listeners: Mutex::new(Vec::new()),
-            reactor: OnceLock::new(),
+            sockets: OnceLock::new(),
             handling: Mutex::new(()),
             is_attended: AtomicBool::new(false),
-            is_running: AtomicBool::new(false),
             last_id: AtomicU64::new(SOCKETS),
             unsettled: Unsettled::new(),
         }
     }
 
-    /// Claims a block. When the first block is claimed, the thread is started.
+    /// Claims a block. When the first block is claimed, the thread begins to serve the peers.
     pub(super) fn claim(&'static self) -> Result<u32, Errno> {
         let mut listeners = unpoisoned(self.listeners.lock());
-        let reactor = self.start()?;
+        let sockets = self.start()?;
         let (block, socket) = block::claim()?;
         let id = self.id();
-        reactor.watch(&socket, id)?;
+        sockets.place.watch(&socket, id, EventFlags::IN)?;
         listeners.push(Listener { id, block, socket });
         Ok(block)
     }
 
-    /// Starts the thread if it is not running. The caller must hold the lock of the listeners.
-    fn start(&'static self) -> Result<&'static Reactor, Errno> {
-        let reactor = match self.reactor.get() {
-            Some(reactor) => reactor,
-            None => {
-                let reactor = Reactor::new()?;
-                self.reactor.get_or_init(|| reactor)
-            }
-        };
-        if !self.is_running.load(Ordering::Relaxed) {
-            let thread = Thread::new(self, reactor);
-            let builder = thread::Builder::new().name("softrnic-peers".to_owned()).stack_size(512 << 10);
-            signals::without_signals(|| builder.spawn(|| thread.run())).map_err(|_| Errno::AGAIN)?;
-            self.is_running.store(true, Ordering::Relaxed);
+    /// Begins to be served by the thread. The caller must hold the lock of the listeners.
+    fn start(&'static self) -> Result<&'static SocketSet, Errno> {
+        if self.sockets.get().is_none() {
+            (self.thread)().add(|place| {
+                let sockets = SocketSet::new(place)?;
+                Ok(Box::new(Turns::new(self, self.sockets.get_or_init(|| sockets))))
+            })?;
         }
-        Ok(reactor)
+        self.sockets.get().ok_or(Errno::NXIO)
     }
 
     pub(super) fn first_block(&self) -> Option<u32> {
@@ -131,16 +126,6 @@ impl Peers {
         self.last_id.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    pub(super) fn watch(&self, descriptor: &Descriptor, id: u64) -> Result<(), Errno> {
-        self.reactor.get().ok_or(Errno::NXIO)?.watch(descriptor, id)
-    }
-
-    pub(super) fn unwatch(&self, descriptor: &Descriptor) {
-        if let Some(reactor) = self.reactor.get() {
-            reactor.unwatch(descriptor);
-        }
-    }
-
     pub(super) fn is_full(&self) -> bool {
         unpoisoned(self.sessions.read()).len() >= MAX_SESSIONS
     }
@@ -154,8 +139,9 @@ impl Peers {
         // The sessions are sorted by their IDs, but several threads may add sessions in another order.
         let place = sessions.partition_point(|other| other.id < session.id);
         sessions.insert(place, Arc::clone(session));
-        let reactor = self.reactor.get().ok_or(Errno::NXIO);
-        if let Err(error) = reactor.and_then(|reactor| watch_session(reactor, session)) {
+        let sockets = self.sockets.get().ok_or(Errno::NXIO);
+        let flags = EventFlags::IN | EventFlags::RDHUP;
+        if let Err(error) = sockets.and_then(|sockets| sockets.add(&session.socket, session.id, flags)) {
             sessions.remove(place);
             return Err(error);
         }
@@ -165,8 +151,8 @@ impl Peers {
 
     /// Removes a session that has ended.
     pub(super) fn forget(&self, session: &Session) {
-        if let Some(reactor) = self.reactor.get() {
-            unwatch_session(reactor, session);
+        if let Some(sockets) = self.sockets.get() {
+            sockets.remove(&session.socket);
         }
         let mut sessions = unpoisoned(self.sessions.write());
         sessions.retain(|other| other.id != session.id);
@@ -280,8 +266,8 @@ impl Peers {
             }
         } else if self.polls.count().is_eq() {
             self.polled.store(true, Ordering::Relaxed);
-            if let Some(reactor) = self.reactor.get() {
-                reactor.wake();
+            if let Some(sockets) = self.sockets.get() {
+                sockets.place.wake();
             }
         }
         let has_found = self.serve();
@@ -338,17 +324,17 @@ impl Peers {
 
 impl Sockets for Peers {
     fn attend(&self) -> Option<BorrowedFd<'_>> {
-        let reactor = self.reactor.get().filter(|_| self.has_sessions.load(Ordering::Relaxed))?;
+        let sockets = self.sockets.get().filter(|_| self.has_sessions.load(Ordering::Relaxed))?;
         if self.is_attended.swap(true, Ordering::SeqCst) {
             return None;
         }
-        reactor.set_watching(false);
-        Some(reactor.sockets.as_fd())
+        sockets.set_watching(false);
+        Some(sockets.all.as_fd())
     }
 
     fn serve(&self) -> bool {
-        let Some(reactor) = self.reactor.get() else { return false };
-        self.handle_sessions(reactor);
+        let Some(sockets) = self.sockets.get() else { return false };
+        self.handle_sessions(sockets);
         let mut has_found = false;
         for _ in 0..MAX_ROUNDS {
             has_found |= self.serve();
@@ -357,13 +343,13 @@ impl Sockets for Peers {
             }
         }
         // Another thread receives packets, or they arrive without end.
-        reactor.wake();
+        sockets.place.wake();
         has_found
     }
 
     fn leave(&self) {
-        if let Some(reactor) = self.reactor.get() {
-            reactor.set_watching(true);
+        if let Some(sockets) = self.sockets.get() {
+            sockets.set_watching(true);
             self.is_attended.store(false, Ordering::SeqCst);
         }
     }
@@ -375,7 +361,7 @@ mod tests {
 
     use super::super::tests::{end, part, until};
     use super::*;
-    use crate::sys::reactor::POLLING_AFTER;
+    use crate::sys::socket_set::POLLING_AFTER;
     use crate::wire::packet::{BLOCK, Packet, Payload};
     use crate::wire::transport::Routes;
 

@@ -1,4 +1,4 @@
-//! The thread that receives packets while the program does not poll. It also accepts connections, and ends the sessions
+//! How the thread receives packets while the program does not poll. It also accepts connections, and ends the sessions
 //! with processes that have ended.
 //!
 //! While the program polls, the thread only checks the sessions every millisecond, and other processes send no
@@ -14,73 +14,51 @@
 //!
 //! [`Sockets`]: crate::wire::transport::Sockets
 
-use std::mem::MaybeUninit;
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{mem, thread};
 
-use rustix::event::{Timespec, epoll};
-use rustix::io::Errno;
+use rustix::event::epoll::EventFlags;
 
 use super::incoming::Waiting;
 use super::peers::Peers;
-use super::session::Session;
 use super::socket;
 use super::wakeup::Sleep;
-use crate::sys::reactor::{PAUSE, Reactor, SOCKETS, TICK};
+use crate::sys::socket_set::{SOCKETS, SocketSet, TICK};
+use crate::sys::thread::{Next, PAUSE, Source};
 use crate::sys::unpoisoned;
 
 /// How long the thread spins after it has served a session and before it sleeps, because a response may follow soon.
 const SPIN_TIME: Duration = Duration::from_micros(20);
 /// A program that polls receives a packet within this time, unless the scheduler has suspended the program.
 pub(super) const SHORT_WAIT: Duration = Duration::from_micros(30);
-/// A program that polls receives a packet within this time even if it also does other work, such as the calls of an RPC
-/// server.
-const LONG_WAIT: Duration = Duration::from_micros(300);
 /// The shortest and the longest period for which wake-ups are forced after a check has found packets that no poll has
 /// received. The period doubles with each such check.
 const MIN_FORCED: Duration = Duration::from_millis(10);
 const MAX_FORCED: Duration = Duration::from_secs(1);
 /// The events that report that the other end is closed.
-const CLOSED: epoll::EventFlags = epoll::EventFlags::HUP.union(epoll::EventFlags::RDHUP).union(epoll::EventFlags::ERR);
-
-pub(super) fn watch_session(reactor: &Reactor, session: &Session) -> Result<(), Errno> {
-    let flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
-    epoll::add(&reactor.sockets, &session.socket, epoll::EventData::new_u64(session.id), flags)
-}
-
-pub(super) fn unwatch_session(reactor: &Reactor, session: &Session) {
-    let _ = epoll::delete(&reactor.sockets, &session.socket);
-}
+const CLOSED: EventFlags = EventFlags::HUP.union(EventFlags::RDHUP).union(EventFlags::ERR);
 
 impl Peers {
     /// Takes the wake-ups of the sessions, and ends the sessions that the other process has closed. The caller must hold
     /// no lock.
-    pub(super) fn handle_sessions(&self, reactor: &Reactor) {
+    pub(super) fn handle_sessions(&self, sockets: &SocketSet) {
         let _handling = unpoisoned(self.handling.lock());
-        let mut events = [const { MaybeUninit::uninit() }; 64];
-        let events = match epoll::wait(&reactor.sockets, &mut events, Some(&Timespec::default())) {
-            Ok((events, _)) => events,
-            Err(Errno::INTR) => return,
-            Err(error) => return rdma_mummy_sys::log!(error, "cannot wait for other processes: epoll failed: {error}"),
-        };
-        for event in events {
-            let (id, flags) = (event.data.u64(), event.flags);
-            let Some(session) = self.session(id) else { continue };
+        sockets.each_ready(|id, flags| {
+            let Some(session) = self.session(id) else { return };
             if flags.intersects(CLOSED) {
                 session.end();
                 self.forget(&session);
             } else {
                 socket::take_wakeups(&session.socket);
             }
-        }
+        });
     }
 }
 
-/// The part of the state that only the thread uses.
-#[derive(Debug)]
-pub(super) struct Thread {
+/// What the thread does for the peers, and the state that only the thread uses.
+pub(super) struct Turns {
     peers: &'static Peers,
-    reactor: &'static Reactor,
+    sockets: &'static SocketSet,
     waiting: Waiting,
     /// The time until which the thread accepts no connections.
     pause: Option<Instant>,
@@ -88,49 +66,38 @@ pub(super) struct Thread {
     /// The time until which wake-ups are forced. `forced_time` is the length of this period.
     forced_until: Option<Instant>,
     forced_time: Duration,
+    /// The time at which this thread has last served a session.
+    last: Option<Instant>,
+    rest: Rest,
 }
 
-impl Thread {
-    pub(super) fn new(peers: &'static Peers, reactor: &'static Reactor) -> Self {
+/// Why the thread has returned from its last turn.
+#[derive(Clone, Copy, Debug)]
+enum Rest {
+    /// It continues.
+    No,
+    /// The program polls.
+    Tick,
+    /// There were packets that no poll had received. The program may receive them in this time. The flag tells whether
+    /// the program had polled since the previous tick.
+    Look(bool),
+    Parked,
+}
+
+impl Turns {
+    pub(super) fn new(peers: &'static Peers, sockets: &'static SocketSet) -> Self {
         // If there are few cores, spinning would delay the programs.
         let has_cores = thread::available_parallelism().is_ok_and(|count| count.get() > 2);
-        let spin_time = if has_cores { SPIN_TIME } else { Duration::ZERO };
         Self {
             peers,
-            reactor,
+            sockets,
             waiting: Waiting::default(),
             pause: None,
-            spin_time,
+            spin_time: if has_cores { SPIN_TIME } else { Duration::ZERO },
             forced_until: None,
             forced_time: MIN_FORCED,
-        }
-    }
-
-    /// The main loop of the thread. The loop never ends, because the process may need the thread again.
-    pub(super) fn run(mut self) {
-        // The time at which this thread has last served a session.
-        let mut last: Option<Instant> = None;
-        loop {
-            let is_forced = self.is_forced();
-            if self.peers.serve() {
-                if is_forced {
-                    self.peers.take_polled();
-                }
-                last = self.spin_start();
-                self.sleep(Some(Duration::ZERO));
-            } else if !is_forced && self.peers.take_polled() {
-                self.peers.unpark();
-                self.peers.each(|session| session.unpark());
-                self.sleep(Some(TICK));
-                // If the program now waits for an event, this thread must serve the sessions.
-                if !self.peers.sleeper.is_parked() {
-                    self.check_unserved();
-                }
-            } else if last.is_some_and(|last| last.elapsed() < self.spin_time) && !self.peers.has_polled() {
-                std::hint::spin_loop();
-            } else {
-                last = self.park(if is_forced { Sleep::UntilWoken } else { Sleep::UntilPolled });
-            }
+            last: None,
+            rest: Rest::No,
         }
     }
 
@@ -143,21 +110,8 @@ impl Thread {
         is_forced
     }
 
-    /// Checks whether there are packets that no poll has received.
-    fn check_unserved(&mut self) {
-        let mut is_unserved = self.peers.is_ready();
-        if is_unserved {
-            let polled = self.peers.take_polled();
-            self.sleep(Some(LONG_WAIT));
-            // The program now waits for an event, so this thread must serve the sessions.
-            if self.peers.sleeper.is_parked() {
-                return;
-            }
-            is_unserved = self.peers.is_ready() && !self.peers.has_polled();
-            if polled && !is_unserved {
-                self.peers.set_polled();
-            }
-        }
+    /// Records whether there were packets that no poll has received.
+    fn count_check(&mut self, is_unserved: bool) {
         if is_unserved {
             self.forced_until = Some(Instant::now() + self.forced_time);
             self.forced_time = (self.forced_time * 2).min(MAX_FORCED);
@@ -166,19 +120,44 @@ impl Thread {
         }
     }
 
-    /// Sleeps until another process sends a wake-up or the program polls. If the thread should then spin, returns the
-    /// time of the wake-up.
-    fn park(&mut self, sleep: Sleep) -> Option<Instant> {
+    /// Ends the last rest. Returns whether the thread must rest again.
+    fn end_rest(&mut self) -> bool {
+        match mem::replace(&mut self.rest, Rest::No) {
+            Rest::Parked => {
+                self.peers.unpark();
+                self.last = self.spin_start();
+            }
+            // If the program now waits for an event, this thread must serve the sessions.
+            _ if self.peers.sleeper.is_parked() => {}
+            Rest::Tick if self.peers.is_ready() => {
+                self.rest = Rest::Look(self.peers.take_polled());
+                return true;
+            }
+            Rest::Tick => self.count_check(false),
+            Rest::Look(had_polled) => {
+                let is_unserved = self.peers.is_ready() && !self.peers.has_polled();
+                if had_polled && !is_unserved {
+                    self.peers.set_polled();
+                }
+                self.count_check(is_unserved);
+            }
+            Rest::No => {}
+        }
+        false
+    }
+
+    /// Sleeps until another process sends a wake-up or the program polls.
+    fn park(&mut self, sleep: Sleep) -> Next {
+        self.rest = Rest::Parked;
         if self.peers.park(sleep) {
             let pending = if self.waiting.is_empty() { None } else { self.waiting.close_expired(Instant::now()) };
-            let until = pending.into_iter().chain(self.pause).chain(self.forced_until).min();
-            self.sleep(until.map(|until| until.saturating_duration_since(Instant::now())));
-        } else if !self.peers.serve() {
+            Next::from(pending.into_iter().chain(self.pause).chain(self.forced_until).min())
+        } else if self.peers.serve() {
+            Next::Now
+        } else {
             // Another thread is serving the session.
-            self.sleep(Some(SHORT_WAIT));
+            Next::At(Instant::now() + TICK)
         }
-        self.peers.unpark();
-        self.spin_start()
     }
 
     /// Returns the current time if the thread should spin. Otherwise the clock is not read, because on some machines
@@ -187,10 +166,8 @@ impl Thread {
         (!self.spin_time.is_zero()).then(Instant::now)
     }
 
-    /// Waits for events and handles them.
-    fn sleep(&mut self, timeout: Option<Duration>) {
-        let reactor = self.reactor;
-        reactor.wait(timeout, |id| self.handle(id));
+    /// Closes the connections whose handshake is late, and accepts connections again after a pause.
+    fn check_times(&mut self) {
         if self.pause.is_none() && self.waiting.is_empty() {
             return;
         }
@@ -198,28 +175,52 @@ impl Thread {
         self.waiting.close_expired(now);
         if self.pause.is_some_and(|pause| pause <= now) {
             self.pause = None;
-            self.peers.each_listener(|id, listener| {
-                let _ = self.reactor.watch(listener, id);
-            });
-        }
-    }
-
-    fn handle(&mut self, id: u64) {
-        // This precedes the handshake of a new session with the same process, so that all packets of the old session
-        // are delivered before those of the new one.
-        self.peers.handle_sessions(self.reactor);
-        if id != SOCKETS && !self.waiting.handle_handshake(self.peers, id) {
-            self.accept(id);
+            self.peers.each_listener(|id, listener| _ = self.sockets.place.watch(listener, id, EventFlags::IN));
         }
     }
 
     fn accept(&mut self, id: u64) {
-        let (waiting, peers) = (&mut self.waiting, self.peers);
-        let result = peers.listener(id, |listener| waiting.accept(peers, listener));
+        let (waiting, peers, place) = (&mut self.waiting, self.peers, self.sockets.place);
+        let result = peers.listener(id, |listener| waiting.accept(peers, place, listener));
         if let Some(Err(error)) = result {
             rdma_mummy_sys::log!(warn, "cannot accept other processes for {PAUSE:?}: {error}");
             self.pause = Some(Instant::now() + PAUSE);
-            peers.each_listener(|_, listener| self.reactor.unwatch(listener));
+            peers.each_listener(|_, listener| place.unwatch(listener));
+        }
+    }
+}
+
+impl Source for Turns {
+    fn event(&mut self, id: u64) {
+        // This precedes the handshake of a new session with the same process, so that all packets of the old session
+        // are delivered before those of the new one.
+        self.peers.handle_sessions(self.sockets);
+        if id != SOCKETS && !self.waiting.handle_handshake(self.peers, self.sockets.place, id) {
+            self.accept(id);
+        }
+    }
+
+    fn turn(&mut self) -> Next {
+        self.check_times();
+        if self.end_rest() {
+            return Next::At(Instant::now() + TICK);
+        }
+        let is_forced = self.is_forced();
+        if self.peers.serve() {
+            if is_forced {
+                self.peers.take_polled();
+            }
+            self.last = self.spin_start();
+            Next::Now
+        } else if !is_forced && self.peers.take_polled() {
+            self.peers.unpark();
+            self.peers.each(|session| session.unpark());
+            self.rest = Rest::Tick;
+            Next::At(Instant::now() + TICK)
+        } else if self.last.is_some_and(|last| last.elapsed() < self.spin_time) && !self.peers.has_polled() {
+            Next::Now
+        } else {
+            self.park(if is_forced { Sleep::UntilWoken } else { Sleep::UntilPolled })
         }
     }
 }

@@ -12,7 +12,7 @@ use rdma_mummy_sys::program::Held;
 
 use crate::qp::QueuePair;
 use crate::sys::fork::PerProcess;
-use crate::sys::thread::{Place, Reactor, Source};
+use crate::sys::thread::{Next, Place, Reactor, Source};
 use crate::sys::unpoisoned;
 
 #[derive(Debug)]
@@ -105,7 +105,7 @@ pub(crate) fn at(when: Instant, pair: Weak<QueuePair>) {
         None => {
             // The next alarm tries again. Until then, polling threads run the alarms.
             let log = |error: &_| rdma_mummy_sys::log!(error, "cannot start the thread for retries: {error}");
-            queue.place = Reactor::of_process().add(|_| Box::new(Alarms)).inspect_err(log).ok();
+            queue.place = Reactor::of_process().add(|_| Ok(Box::new(Alarms))).inspect_err(log).ok();
             NEEDS_POLLING.store(queue.place.is_none(), atomic::Ordering::Relaxed);
         }
     }
@@ -165,14 +165,14 @@ struct Alarms;
 
 impl Source for Alarms {
     /// Runs the alarms that are due, and returns the time of the earliest other one.
-    fn turn(&mut self) -> Option<Instant> {
+    fn turn(&mut self) -> Next {
         let now = Instant::now();
         loop {
             let mut queue = unpoisoned(QUEUE.get().lock());
             let next = queue.alarms.peek().map(|Reverse(first)| first.when);
             queue.is_awake = next.is_some_and(|next| next <= now);
             if !queue.is_awake {
-                return next;
+                return next.into();
             }
             let alarm = queue.alarms.pop();
             // No lock is held while an alarm runs.

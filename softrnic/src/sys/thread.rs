@@ -1,7 +1,7 @@
 //! The thread of softrnic. It waits for the descriptors and the times of several [sources](Source), such as a transport or
 //! the alarms of QPs, and calls the sources that have work.
 
-use std::mem::{self, MaybeUninit};
+use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
@@ -31,9 +31,24 @@ pub(crate) trait Source: Send {
     /// Handles an event of the descriptor that the source watches with this ID.
     fn event(&mut self, _id: u64) {}
 
-    /// Does the work that is due. The thread calls this function after events and wake-ups of the source, and at the time
-    /// that the last call has returned.
-    fn turn(&mut self) -> Option<Instant>;
+    /// Does the work that is due. The thread calls this function after events and wake-ups of the source, and when the
+    /// last call has asked for it.
+    fn turn(&mut self) -> Next;
+}
+
+/// When the thread calls a source again that has neither events nor wake-ups.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Next {
+    Never,
+    At(Instant),
+    /// After the other sources.
+    Now,
+}
+
+impl From<Option<Instant>> for Next {
+    fn from(time: Option<Instant>) -> Self {
+        time.map_or(Self::Never, Self::At)
+    }
 }
 
 /// The thread and its sources.
@@ -53,8 +68,7 @@ struct Sources {
 
 struct Served {
     source: Box<dyn Source>,
-    is_due: bool,
-    next: Option<Instant>,
+    next: Next,
 }
 
 /// What the thread waits for.
@@ -83,12 +97,29 @@ impl Reactor {
         REACTOR.get()
     }
 
+    /// Returns a thread for one test.
+    #[cfg(test)]
+    pub(crate) fn of_test() -> &'static Self {
+        Box::leak(Box::new(Self::new()))
+    }
+
+    /// Returns a thread for one test that is never started.
+    #[cfg(test)]
+    pub(crate) fn not_started() -> &'static Self {
+        let reactor = Self::of_test();
+        unpoisoned(reactor.sources.lock()).is_running = true;
+        reactor
+    }
+
     /// Adds a source, which `make` creates. The first source starts the thread.
     ///
     /// # Errors
     ///
-    /// No descriptor or thread is available. The caller may try again later.
-    pub(crate) fn add(&'static self, make: impl FnOnce(Place) -> Box<dyn Source>) -> Result<Place, Errno> {
+    /// No descriptor or thread is available, or the error of `make`. The caller may try again later.
+    pub(crate) fn add(
+        &'static self,
+        make: impl FnOnce(Place) -> Result<Box<dyn Source>, Errno>,
+    ) -> Result<Place, Errno> {
         self.add_by(make, |run| {
             let builder = thread::Builder::new().name("softrnic".to_owned()).stack_size(512 << 10);
             signals::without_signals(|| builder.spawn(run)).map(drop)
@@ -97,7 +128,7 @@ impl Reactor {
 
     fn add_by(
         &'static self,
-        make: impl FnOnce(Place) -> Box<dyn Source>,
+        make: impl FnOnce(Place) -> Result<Box<dyn Source>, Errno>,
         spawn: impl FnOnce(Box<dyn FnOnce() + Send>) -> io::Result<()>,
     ) -> Result<Place, Errno> {
         let mut sources = unpoisoned(self.sources.lock());
@@ -114,8 +145,8 @@ impl Reactor {
         }
         let place = Place { waits, slot: sources.count };
         debug_assert!(place.slot < WAKE);
+        sources.new.push(Served { source: make(place)?, next: Next::Now });
         sources.count += 1;
-        sources.new.push(Served { source: make(place), is_due: true, next: None });
         drop(sources);
         place.wake();
         Ok(place)
@@ -126,23 +157,34 @@ impl Reactor {
         let mut sources: Vec<Served> = Vec::new();
         let mut events = [const { MaybeUninit::uninit() }; MAX_EVENTS];
         loop {
-            let next = sources.iter().filter_map(|served| served.next).min();
-            let events = waits.wait(next, &mut events);
+            let (mut is_due, mut until) = (false, None);
+            for served in &sources {
+                match served.next {
+                    Next::Never => {}
+                    Next::At(time) => until = Some(until.map_or(time, |until: Instant| until.min(time))),
+                    Next::Now => is_due = true,
+                }
+            }
+            let events = waits.wait(is_due, until, &mut events);
             // An event may belong to a source that was added during the wait.
             sources.append(&mut unpoisoned(self.sources.lock()).new);
             for event in events {
                 let (slot, id) = (event.data.u64() & WAKE, event.data.u64() >> SLOT_BITS);
                 if let Some(served) = sources.get_mut(slot as usize) {
-                    served.is_due = true;
+                    served.next = Next::Now;
                     served.source.event(id);
                 }
             }
             let woken = waits.woken.swap(0, Ordering::SeqCst);
             // The clock is read only if there is a time, because on some machines reading it is a system call.
-            let now = next.map(|_| Instant::now());
+            let now = until.map(|_| Instant::now());
             for (slot, served) in sources.iter_mut().enumerate() {
-                let is_past = served.next.is_some_and(|next| now.is_some_and(|now| next <= now));
-                if mem::take(&mut served.is_due) || is_past || woken & (1 << slot) != 0 {
+                let is_due = match served.next {
+                    Next::Never => false,
+                    Next::At(time) => now.is_some_and(|now| time <= now),
+                    Next::Now => true,
+                };
+                if is_due || woken & (1 << slot) != 0 {
                     served.next = served.source.turn();
                 }
             }
@@ -160,14 +202,18 @@ impl Waits {
         Ok(Self { all, wake, woken: AtomicU64::new(0) })
     }
 
-    /// Waits until there is an event or a wake-up, or until a time. Returns the events.
+    /// Waits until there is an event or a wake-up, or until a time. If a source is due, does not wait. Returns the events.
     fn wait<'e>(
         &self,
+        is_due: bool,
         until: Option<Instant>,
         events: &'e mut [MaybeUninit<epoll::Event>; MAX_EVENTS],
     ) -> &'e mut [epoll::Event] {
         const NO_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        let left = match is_due {
+            true => Some(Duration::ZERO),
+            false => until.map(|until| until.saturating_duration_since(Instant::now())),
+        };
         // Miri supports no level-triggered epoll.
         if cfg!(miri) {
             thread::sleep(left.unwrap_or(Duration::MAX).min(Duration::from_millis(1)));
@@ -209,6 +255,14 @@ impl Place {
         _ = epoll::delete(&self.waits.all, descriptor);
     }
 
+    /// Whether the thread would wait. Wake-ups do not count.
+    #[cfg(test)]
+    pub(crate) fn is_quiet(self) -> bool {
+        let mut events = [const { MaybeUninit::uninit() }; MAX_EVENTS];
+        let events = self.waits.wait(true, None, &mut events);
+        events.iter().all(|event| event.data.u64() == WAKE)
+    }
+
     fn data(self, id: u64) -> epoll::EventData {
         epoll::EventData::new_u64(id << SLOT_BITS | self.slot)
     }
@@ -247,21 +301,17 @@ mod tests {
             _ = self.calls.send((self.name, Some(id)));
         }
 
-        fn turn(&mut self) -> Option<Instant> {
+        fn turn(&mut self) -> Next {
             _ = self.calls.send((self.name, None));
-            self.delay.take().map(|delay| Instant::now() + delay)
+            Next::from(self.delay.take().map(|delay| Instant::now() + delay))
         }
-    }
-
-    fn reactor() -> &'static Reactor {
-        Box::leak(Box::new(Reactor::new()))
     }
 
     #[test]
     fn thread_that_could_not_start_is_started_later() {
         let (calls, _) = mpsc::channel();
-        let source = |_| Box::new(Reporter { name: "", calls: calls.clone(), delay: None }) as Box<dyn Source>;
-        let (reactor, mut started) = (reactor(), 0);
+        let source = |_| Ok(Box::new(Reporter { name: "", calls: calls.clone(), delay: None }) as Box<dyn Source>);
+        let (reactor, mut started) = (Reactor::of_test(), 0);
         let failed = reactor.add_by(source, |_| Err(io::ErrorKind::OutOfMemory.into()));
         assert_eq!(failed.err(), Some(Errno::AGAIN));
         for slot in 0..2 {
@@ -277,10 +327,10 @@ mod tests {
     #[test]
     fn thread_calls_the_sources_that_have_work() {
         let (calls, seen) = mpsc::channel();
-        let reactor = reactor();
+        let reactor = Reactor::of_test();
         let source = |name, delay| {
             let calls = calls.clone();
-            reactor.add(move |_| Box::new(Reporter { name, calls, delay })).unwrap()
+            reactor.add(move |_| Ok(Box::new(Reporter { name, calls, delay }))).unwrap()
         };
         source("first", None);
         assert_eq!(seen.recv_timeout(LONG), Ok(("first", None)));
@@ -296,15 +346,15 @@ mod tests {
     fn busy_source_delays_no_other() {
         let (calls, seen) = mpsc::channel();
         let (others, of_others) = mpsc::channel();
-        let reactor = reactor();
-        let busy = reactor.add(|_| Box::new(Reporter { name: "busy", calls, delay: None })).unwrap();
+        let reactor = Reactor::of_test();
+        let busy = reactor.add(|_| Ok(Box::new(Reporter { name: "busy", calls, delay: None }))).unwrap();
         let ready = || Descriptor::open(|| rustix::event::eventfd(1, EventfdFlags::CLOEXEC)).unwrap();
         let descriptors: Vec<Descriptor> = (0..2 * MAX_EVENTS).map(|_| ready()).collect();
         for (id, descriptor) in descriptors.iter().enumerate() {
             busy.watch(descriptor, id as u64, epoll::EventFlags::IN).unwrap();
         }
         let delay = Some(Duration::from_millis(1));
-        let other = reactor.add(|_| Box::new(Reporter { name: "other", calls: others, delay })).unwrap();
+        let other = reactor.add(|_| Ok(Box::new(Reporter { name: "other", calls: others, delay }))).unwrap();
         assert_eq!([(); 2].map(|()| of_others.recv_timeout(LONG)), [Ok(("other", None)); 2]);
         other.wake();
         assert_eq!(of_others.recv_timeout(LONG), Ok(("other", None)));

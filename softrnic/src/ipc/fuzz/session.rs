@@ -14,6 +14,7 @@ use crate::ipc::session::{DATA, RING, Role, SHARED, Session};
 use crate::ipc::shared::Shared;
 use crate::ipc::socket;
 use crate::sys::descriptor::Descriptor;
+use crate::sys::thread::Reactor;
 use crate::wire::bytes::{Segment, read_bytes};
 use crate::wire::packet::{MAX_NUMBER, MAX_PAYLOAD, Packet, Part, Payload, Response, ResponseKind};
 use crate::wire::transport::{Carrier, Deliver};
@@ -23,7 +24,7 @@ thread_local! {
     static ACCEPTED: Cell<u32> = const { Cell::new(0) };
 }
 
-static PEERS: Peers = Peers::new(&Checker);
+static PEERS: Peers = Peers::new(&Checker, Reactor::of_process);
 
 /// Checks the packets that this end has accepted, and responds to them.
 #[derive(Debug)]

@@ -161,9 +161,9 @@ fn connection_flood_is_accepted_in_batches() {
         socket
     };
     let guests: Vec<_> = (0..100).map(connect).collect();
-    let mut waiting = Waiting::default();
+    let (mut waiting, peers) = (Waiting::default(), there.host.0.get());
     for expected in [64, 100] {
-        waiting.accept(there.host.0.get(), &listener).unwrap();
+        waiting.accept(peers, peers.sockets.get().unwrap().place, &listener).unwrap();
         assert_eq!(waiting.len(), expected);
     }
     drop(guests);

@@ -20,6 +20,7 @@ use std::time::Duration;
 use super::Processes;
 use super::peers::Peers;
 use crate::sys::fork::PerProcess;
+use crate::sys::thread::Reactor;
 use crate::wire::address::Gid;
 use crate::wire::bytes::{Segment, read_bytes};
 use crate::wire::message::{Reply, Request};
@@ -95,7 +96,8 @@ pub(super) fn end() -> End {
 
 /// Creates a transport for one test.
 pub(super) fn host(deliver: &'static dyn Deliver) -> Processes {
-    Processes(Box::leak(Box::new(PerProcess::new(Peers::new(deliver), || unreachable!("children do not use it")))))
+    let peers = Peers::new(deliver, Reactor::of_test);
+    Processes(Box::leak(Box::new(PerProcess::new(peers, || unreachable!("children do not use it")))))
 }
 
 /// Waits until the condition is true, without polling the transport.

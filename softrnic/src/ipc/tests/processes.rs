@@ -12,13 +12,18 @@ use super::{end, host, part, until};
 use crate::ipc::{Peers, Processes};
 use crate::sys::fork;
 use crate::sys::fork::PerProcess;
+use crate::sys::thread::Reactor;
 use crate::wire::address::Gid;
 use crate::wire::bytes::Segment;
 use crate::wire::packet::{BLOCK, Packet, Part, Payload, Response, ResponseKind};
 use crate::wire::transport::{Carrier, Deliver, Routes, Stuck, Transport};
 
 /// The peers of this program and of its children.
-static PEERS: PerProcess<Peers> = PerProcess::new(Peers::new(&Echo), || Box::new(Peers::new(&Echo)));
+static PEERS: PerProcess<Peers> = PerProcess::new(peers(), || Box::new(peers()));
+
+const fn peers() -> Peers {
+    Peers::new(&Echo, Reactor::of_process)
+}
 
 const TASK: &str = "SOFTRNIC_TEST_TASK";
 
@@ -125,12 +130,12 @@ fn limit_for_files_refuses_a_session() {
     assert!(here.host.carrier(block.parse::<u32>().unwrap() * BLOCK + 5).is_none());
 }
 
-/// Returns the number of context switches of all threads of `ipc`.
+/// Returns the number of context switches of all threads of softrnic.
 fn switches() -> u64 {
     let mut all = 0;
     for task in fs::read_dir("/proc/self/task").unwrap() {
         let path = task.unwrap().path();
-        if fs::read_to_string(path.join("comm")).unwrap().trim() == "softrnic-peers" {
+        if fs::read_to_string(path.join("comm")).unwrap().trim() == "softrnic" {
             let status = fs::read_to_string(path.join("status")).unwrap();
             let lines = status.lines().filter_map(|line| line.split_once("ctxt_switches:"));
             all += lines.map(|(_, count)| count.trim().parse::<u64>().unwrap()).sum::<u64>();

@@ -1,4 +1,4 @@
-//! Programs that serve the sockets themselves. This saves a switch to the engine's thread and back.
+//! Programs that serve the sockets themselves. This saves a switch to the thread of softrnic and back.
 //!
 //! A program attends to the sockets while it polls empty completion queues or waits for completion events. During this
 //! time, the thread does not wait for the sockets. It only checks whether the program has attended to them since the
@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::engine::Engine;
-use crate::sys::reactor::{Polls, Reactor, TICK, yield_if_empty};
+use crate::sys::socket_set::{Polls, SocketSet, TICK, yield_if_empty};
 use crate::sys::unpoisoned;
 use crate::wire::transport::Sockets;
 
@@ -84,7 +84,7 @@ impl Attendance {
     }
 
     /// Makes a check if one is due. Returns whether the thread must serve the sockets now.
-    pub(super) fn check(&self, reactor: &Reactor, checks: &mut Checks, now: Instant) -> bool {
+    pub(super) fn check(&self, sockets: &SocketSet, checks: &mut Checks, now: Instant) -> bool {
         self.polls.reset();
         if !self.is_checked() || now < checks.next {
             return !self.is_attended();
@@ -94,31 +94,31 @@ impl Attendance {
         if checks.missed >= MAX_MISSED || !has_attended && !self.is_attended() {
             checks.missed = 0;
             self.is_checked.store(false, Ordering::SeqCst);
-            self.end(reactor);
+            self.end(sockets);
         }
         !has_attended || !self.is_attended()
     }
 
-    pub(super) fn begin(&self, reactor: &Reactor) {
+    pub(super) fn begin(&self, sockets: &SocketSet) {
         if !self.has_attended.load(Ordering::Relaxed) {
             self.has_attended.store(true, Ordering::SeqCst);
         }
         if !self.is_attended() {
             let _change = unpoisoned(self.change.lock());
             if !self.is_attended.swap(true, Ordering::SeqCst) {
-                reactor.set_watching(false);
+                sockets.set_watching(false);
             }
         }
         if !self.is_checked() && !self.is_checked.swap(true, Ordering::SeqCst) {
-            reactor.wake();
+            sockets.place.wake();
         }
     }
 
-    fn end(&self, reactor: &Reactor) {
+    fn end(&self, sockets: &SocketSet) {
         if self.is_attended() {
             let _change = unpoisoned(self.change.lock());
             if self.is_attended.swap(false, Ordering::SeqCst) {
-                reactor.set_watching(true);
+                sockets.set_watching(true);
             }
         }
     }
@@ -136,26 +136,26 @@ impl Engine {
     pub(crate) fn armed(&self) {
         self.attendance.polls.reset();
         if !self.attendance.is_waiting.load(Ordering::Relaxed)
-            && let Some(reactor) = self.reactor.get()
+            && let Some(sockets) = self.sockets.get()
         {
-            self.attendance.end(reactor);
+            self.attendance.end(sockets);
         }
     }
 
     fn polled(&self) -> bool {
-        let Some(reactor) = self.reactor.get() else { return false };
+        let Some(sockets) = self.sockets.get() else { return false };
         let attendance = &self.attendance;
         if !attendance.is_attended.load(Ordering::Relaxed) && attendance.polls.count().is_lt() {
             return false;
         }
-        attendance.begin(reactor);
+        attendance.begin(sockets);
         let only = {
             let connections = unpoisoned(self.connections.read());
             connections.first_key_value().filter(|_| connections.len() == 1).map(|(_, only)| Arc::clone(only))
         };
         let has_found = match only {
             Some(only) => only.serve(false),
-            None => self.serve_ready(reactor, false),
+            None => self.serve_ready(sockets, false),
         };
         yield_if_empty(has_found);
         has_found
@@ -164,21 +164,21 @@ impl Engine {
 
 impl Sockets for Engine {
     fn attend(&self) -> Option<BorrowedFd<'_>> {
-        let reactor = self.reactor.get().filter(|_| self.has_connections.load(Ordering::Relaxed))?;
+        let sockets = self.sockets.get().filter(|_| self.has_connections.load(Ordering::Relaxed))?;
         if self.attendance.is_waiting.swap(true, Ordering::SeqCst) {
             return None;
         }
-        self.attendance.begin(reactor);
-        Some(reactor.sockets.as_fd())
+        self.attendance.begin(sockets);
+        Some(sockets.all.as_fd())
     }
 
     fn serve(&self) -> bool {
-        self.reactor.get().is_some_and(|reactor| self.serve_ready(reactor, true))
+        self.sockets.get().is_some_and(|sockets| self.serve_ready(sockets, true))
     }
 
     fn leave(&self) {
-        let Some(reactor) = self.reactor.get() else { return };
+        let Some(sockets) = self.sockets.get() else { return };
         self.attendance.is_waiting.store(false, Ordering::SeqCst);
-        self.attendance.end(reactor);
+        self.attendance.end(sockets);
     }
 }

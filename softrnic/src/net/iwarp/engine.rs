@@ -1,16 +1,14 @@
-//! The connections of the process to other hosts, and the thread that serves these connections.
+//! The connections of the process to other hosts.
 //!
-//! The thread waits for all sockets. While a program polls empty completion queues or waits for completion events, the
+//! The thread of softrnic waits for all sockets. While a program polls empty completion queues or waits for completion events, the
 //! program [attends](super::attendance) to the sockets instead.
 
 use std::collections::BTreeMap;
-use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock, Weak};
 use std::time::{Duration, Instant};
-use std::{io, thread};
 
-use rustix::event::{Timespec, epoll};
+use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::net::{SendFlags, sockopt};
 
@@ -20,8 +18,9 @@ use super::connection::Connection;
 use super::fpdu::max_segment;
 use super::stream::Stream;
 use crate::sys::descriptor::Descriptor;
-use crate::sys::reactor::{PAUSE, Reactor, TICK};
-use crate::sys::{signals, tcp, unpoisoned};
+use crate::sys::socket_set::{SocketSet, TICK};
+use crate::sys::thread::{Next, Reactor, Source};
+use crate::sys::{tcp, unpoisoned};
 use crate::wire::address::Path;
 use crate::wire::message::Request;
 use crate::wire::operation::{Operation, Service};
@@ -40,9 +39,10 @@ pub(crate) const PEER_TIMEOUT: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub(crate) struct Engine {
     pub(super) deliver: &'static dyn Deliver,
-    pub(super) reactor: OnceLock<Reactor>,
-    /// Whether the thread was started.
-    is_started: Mutex<bool>,
+    thread: fn() -> &'static Reactor,
+    pub(super) sockets: OnceLock<SocketSet>,
+    /// Held while `sockets` is set.
+    starting: Mutex<()>,
     pub(super) connections: RwLock<BTreeMap<u64, Arc<Connection>>>,
     pub(super) has_connections: AtomicBool,
     /// The sockets whose TCP connections are being established, and the first bytes to send on each.
@@ -75,11 +75,12 @@ struct Unheard {
 type First = (Weak<Descriptor>, Vec<u8>);
 
 impl Engine {
-    pub(crate) const fn new(deliver: &'static dyn Deliver) -> Self {
+    pub(crate) const fn new(deliver: &'static dyn Deliver, thread: fn() -> &'static Reactor) -> Self {
         Self {
             deliver,
-            reactor: OnceLock::new(),
-            is_started: Mutex::new(false),
+            thread,
+            sockets: OnceLock::new(),
+            starting: Mutex::new(()),
             connections: RwLock::new(BTreeMap::new()),
             has_connections: AtomicBool::new(false),
             connecting: Mutex::new(BTreeMap::new()),
@@ -128,22 +129,21 @@ impl Engine {
     ///
     /// No descriptor or thread is available.
     pub(crate) fn send_once_connected(&'static self, socket: &Arc<Descriptor>, bytes: Vec<u8>) -> Result<(), Errno> {
-        self.start()?;
-        let reactor = self.reactor.get().ok_or(Errno::NXIO)?;
+        let sockets = self.start()?;
         let id = self.last_id.fetch_add(1, Ordering::Relaxed) + 1;
         let mut connecting = unpoisoned(self.connecting.lock());
         // This removes the sockets that their owners have closed.
         connecting.retain(|_, (socket, _)| socket.strong_count() > 0);
         let flags = epoll::EventFlags::OUT | epoll::EventFlags::ONESHOT;
-        epoll::add(&reactor.sockets, &**socket, epoll::EventData::new_u64(id), flags)?;
+        sockets.add(socket, id, flags)?;
         connecting.insert(id, (Arc::downgrade(socket), bytes));
         Ok(())
     }
 
-    fn send_first(&self, reactor: &Reactor, id: u64) {
+    fn send_first(&self, sockets: &SocketSet, id: u64) {
         let Some((socket, bytes)) = unpoisoned(self.connecting.lock()).remove(&id) else { return };
         let Some(socket) = socket.upgrade() else { return };
-        let _ = epoll::delete(&reactor.sockets, &*socket);
+        sockets.remove(&socket);
         // If TCP has not connected, no other call is made on the socket, because a call would clear the error that the
         // owner must read.
         if rustix::net::getpeername(&*socket).is_err() {
@@ -156,10 +156,10 @@ impl Engine {
 
     /// Begins to serve a connection. If this end is its initiator, the peer is nudged until it sends something.
     pub(crate) fn begin(&self, connection: &Arc<Connection>) -> Result<(), Errno> {
-        let reactor = self.reactor.get().ok_or(Errno::NXIO)?;
+        let sockets = self.sockets.get().ok_or(Errno::NXIO)?;
         unpoisoned(self.connections.write()).insert(connection.id, Arc::clone(connection));
         self.has_connections.store(true, Ordering::Relaxed);
-        if let Err(error) = connection.add_to(&reactor.sockets) {
+        if let Err(error) = connection.add_to(sockets) {
             self.remove(connection);
             return Err(error);
         }
@@ -188,12 +188,16 @@ impl Engine {
         self.has_unheard.store(!unheard.is_empty(), Ordering::Relaxed);
     }
 
-    /// Starts the thread if it is not running.
-    fn start(&'static self) -> Result<(), Errno> {
-        self.start_by(|reactor| {
-            let builder = thread::Builder::new().name("softrnic-iwarp".to_owned()).stack_size(512 << 10);
-            signals::without_signals(|| builder.spawn(|| self.run(reactor))).map(drop)
-        })
+    /// Begins to be served by the thread.
+    pub(super) fn start(&'static self) -> Result<&'static SocketSet, Errno> {
+        let _starting = unpoisoned(self.starting.lock());
+        if self.sockets.get().is_none() {
+            (self.thread)().add(|place| {
+                let sockets = SocketSet::new(place)?;
+                Ok(Box::new(Turns::new(self, self.sockets.get_or_init(|| sockets))))
+            })?;
+        }
+        self.sockets.get().ok_or(Errno::NXIO)
     }
 
     #[cfg(test)]
@@ -211,57 +215,6 @@ impl Engine {
         unpoisoned(self.connecting.lock()).len()
     }
 
-    pub(super) fn start_by(&'static self, spawn: impl FnOnce(&'static Reactor) -> io::Result<()>) -> Result<(), Errno> {
-        let mut is_started = unpoisoned(self.is_started.lock());
-        if *is_started {
-            return Ok(());
-        }
-        let reactor = match self.reactor.get() {
-            Some(reactor) => reactor,
-            None => {
-                let reactor = Reactor::new()?;
-                self.reactor.get_or_init(|| reactor)
-            }
-        };
-        spawn(reactor).map_err(|_| Errno::AGAIN)?;
-        *is_started = true;
-        Ok(())
-    }
-
-    fn run(&self, reactor: &Reactor) {
-        let mut now = Instant::now();
-        let (mut next_sweep, mut next_nudge, mut checks) = (now, now, Checks::new(now));
-        loop {
-            let timeout = match (self.waiting.load(Ordering::Relaxed), self.ending.load(Ordering::Relaxed)) {
-                (1.., _) => Some(TICK),
-                _ if self.attendance.is_checked() => Some(checks.next.saturating_duration_since(now)),
-                (0, 1..) => Some(ENDING_TICK),
-                (0, 0) => None,
-            };
-            let nudge = self.has_unheard.load(Ordering::Relaxed).then_some(NUDGES[0]);
-            reactor.wait(timeout.into_iter().chain(nudge).min(), |_| ());
-            now = Instant::now();
-            if nudge.is_some() && now >= next_nudge {
-                next_nudge = now + NUDGES[0] / 2;
-                self.nudge(now);
-            }
-            // A program that attends to the only connection does not serve the sockets that are being connected.
-            if self.attendance.check(reactor, &mut checks, now) || !unpoisoned(self.connecting.lock()).is_empty() {
-                // If this thread waited for the lock of a connection that the program serves, both would switch.
-                self.serve_ready(reactor, !self.attendance.is_attended());
-            }
-            self.serve_notified();
-            if self.waiting.load(Ordering::Relaxed) > 0 {
-                let waiting = self.all().into_iter().filter(|connection| connection.is_waiting());
-                waiting.for_each(|connection| _ = connection.serve(true));
-            }
-            if self.ending.load(Ordering::Relaxed) > 0 && now >= next_sweep {
-                next_sweep = now + ENDING_TICK;
-                self.all().iter().for_each(|connection| _ = connection.serve(true));
-            }
-        }
-    }
-
     fn all(&self) -> Vec<Arc<Connection>> {
         unpoisoned(self.connections.read()).values().cloned().collect()
     }
@@ -272,26 +225,12 @@ impl Engine {
 
     /// Serves the connections whose sockets are ready. If `waits` is not set, skips the connections that another thread
     /// serves. Returns whether anything has arrived.
-    pub(super) fn serve_ready(&self, reactor: &Reactor, waits: bool) -> bool {
-        const NO_TIME: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let mut events = [const { MaybeUninit::uninit() }; 64];
-        let events = match epoll::wait(&reactor.sockets, &mut events, Some(&NO_TIME)) {
-            Ok((events, _)) => events,
-            Err(Errno::INTR) => return true,
-            Err(error) => {
-                rdma_mummy_sys::log!(error, "cannot wait for other hosts: epoll failed: {error}");
-                thread::sleep(PAUSE);
-                return false;
-            }
-        };
+    pub(super) fn serve_ready(&self, sockets: &SocketSet, waits: bool) -> bool {
         let mut has_found = false;
-        for event in events {
-            let id = event.data.u64();
-            match self.get(id) {
-                Some(connection) => has_found |= connection.serve(waits),
-                None => self.send_first(reactor, id),
-            }
-        }
+        sockets.each_ready(|id, _| match self.get(id) {
+            Some(connection) => has_found |= connection.serve(waits),
+            None => self.send_first(sockets, id),
+        });
         has_found
     }
 
@@ -319,17 +258,17 @@ impl Engine {
     }
 
     fn wake(&self) {
-        if let Some(reactor) = self.reactor.get() {
-            reactor.wake();
+        if let Some(sockets) = self.sockets.get() {
+            sockets.place.wake();
         }
     }
 
     /// Sets the events for which the engine waits on the socket of a connection.
     pub(super) fn watch(&self, connection: &Connection, flags: epoll::EventFlags) {
-        if let Some(reactor) = self.reactor.get() {
+        if let Some(sockets) = self.sockets.get() {
             let data = epoll::EventData::new_u64(connection.id);
             // This fails if the connection is not served yet or no longer served.
-            let _ = epoll::modify(&reactor.sockets, &*connection.socket, data, flags);
+            let _ = epoll::modify(&sockets.all, &*connection.socket, data, flags);
         }
     }
 
@@ -357,14 +296,62 @@ impl Engine {
     }
 
     fn remove(&self, connection: &Connection) -> bool {
-        if let Some(reactor) = self.reactor.get() {
-            let _ = epoll::delete(&reactor.sockets, &*connection.socket);
+        if let Some(sockets) = self.sockets.get() {
+            sockets.remove(&connection.socket);
         }
         let mut connections = unpoisoned(self.connections.write());
         let removed = connections.remove(&connection.id);
         self.has_connections.store(!connections.is_empty(), Ordering::Relaxed);
         drop(connections);
         removed.is_some()
+    }
+}
+
+/// What the thread does for the engine.
+struct Turns {
+    engine: &'static Engine,
+    sockets: &'static SocketSet,
+    next_sweep: Instant,
+    next_nudge: Instant,
+    checks: Checks,
+}
+
+impl Turns {
+    fn new(engine: &'static Engine, sockets: &'static SocketSet) -> Self {
+        let now = Instant::now();
+        Self { engine, sockets, next_sweep: now, next_nudge: now, checks: Checks::new(now) }
+    }
+}
+
+impl Source for Turns {
+    fn turn(&mut self) -> Next {
+        let Self { engine, sockets, .. } = *self;
+        let now = Instant::now();
+        if engine.has_unheard.load(Ordering::Relaxed) && now >= self.next_nudge {
+            self.next_nudge = now + NUDGES[0] / 2;
+            engine.nudge(now);
+        }
+        // A program that attends to the only connection does not serve the sockets that are being connected.
+        if engine.attendance.check(sockets, &mut self.checks, now) || !unpoisoned(engine.connecting.lock()).is_empty() {
+            // If this thread waited for the lock of a connection that the program serves, both would switch.
+            engine.serve_ready(sockets, !engine.attendance.is_attended());
+        }
+        engine.serve_notified();
+        if engine.waiting.load(Ordering::Relaxed) > 0 {
+            let waiting = engine.all().into_iter().filter(|connection| connection.is_waiting());
+            waiting.for_each(|connection| _ = connection.serve(true));
+        }
+        if engine.ending.load(Ordering::Relaxed) > 0 && now >= self.next_sweep {
+            self.next_sweep = now + ENDING_TICK;
+            engine.all().iter().for_each(|connection| _ = connection.serve(true));
+        }
+        let times = [
+            (engine.waiting.load(Ordering::Relaxed) > 0).then_some(now + TICK),
+            engine.attendance.is_checked().then_some(self.checks.next),
+            (engine.ending.load(Ordering::Relaxed) > 0).then_some(self.next_sweep),
+            engine.has_unheard.load(Ordering::Relaxed).then_some(self.next_nudge),
+        ];
+        Next::from(times.into_iter().flatten().min())
     }
 }
 

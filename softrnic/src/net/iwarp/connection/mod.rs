@@ -25,6 +25,7 @@ use super::engine::{Engine, PEER_TIMEOUT};
 use super::outgoing::{BUFFER_LIMIT, Outgoing};
 use super::stream::Stream;
 use crate::sys::descriptor::Descriptor;
+use crate::sys::socket_set::SocketSet;
 use crate::sys::{tcp, unpoisoned};
 use crate::wire::message::{Reply, Request};
 use crate::wire::packet::{Packet, Payload, Response, ResponseKind};
@@ -216,9 +217,9 @@ impl Connection {
 
     /// Adds the socket to the sockets of the engine. If a request was posted before, the send buffer of TCP may already
     /// be full.
-    pub(super) fn add_to(&self, sockets: &Descriptor) -> Result<(), Errno> {
+    pub(super) fn add_to(&self, sockets: &SocketSet) -> Result<(), Errno> {
         let out = self.out();
-        epoll::add(sockets, &*self.socket, epoll::EventData::new_u64(self.id), self.flags(&out))
+        sockets.add(&self.socket, self.id, self.flags(&out))
     }
 
     /// Returns the events of the socket for which the engine waits.

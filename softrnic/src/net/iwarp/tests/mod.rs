@@ -24,6 +24,7 @@ use super::engine::Engine;
 use super::fpdu;
 use super::rdmap::Opcode;
 use crate::sys::descriptor::Descriptor;
+use crate::sys::thread::Reactor;
 use crate::wire::address::{Gid, Path};
 use crate::wire::bytes::Segment;
 use crate::wire::message::{Refusal, Reply, Request};
@@ -109,7 +110,15 @@ impl Deliver for Log {
 
 fn engine() -> (&'static Engine, &'static Log) {
     let log: &'static Log = Box::leak(Box::default());
-    (Box::leak(Box::new(Engine::new(log))), log)
+    (Box::leak(Box::new(Engine::new(log, Reactor::of_test))), log)
+}
+
+/// Returns an engine whose thread is not started.
+fn idle_engine() -> (&'static Engine, &'static Log) {
+    let log: &'static Log = Box::leak(Box::default());
+    let engine: &'static Engine = Box::leak(Box::new(Engine::new(log, Reactor::not_started)));
+    engine.start().unwrap();
+    (engine, log)
 }
 
 /// Creates a connection that is not served yet, and its peer. `size` is the size of the socket buffers.
@@ -332,8 +341,7 @@ fn sends_wait_for_a_receive() {
 
 #[test]
 fn connection_notifies_while_it_is_served() {
-    let (engine, log) = engine();
-    engine.start_by(|_| Ok(())).unwrap();
+    let (engine, log) = idle_engine();
     let (connection, mut peer) = pair(engine, None);
     engine.begin(&connection).unwrap();
     *log.ends.lock().unwrap() = Some(connection.clone());
@@ -347,16 +355,14 @@ fn connection_notifies_while_it_is_served() {
 /// A flush with many posts once listed its connection once for each of them.
 #[test]
 fn connection_notified_repeatedly_is_listed_once() {
-    let (engine, _) = engine();
-    engine.start_by(|_| Ok(())).unwrap();
+    let (engine, _) = idle_engine();
     [1, 1, 1, 2, 2].into_iter().for_each(|id| engine.notify(id));
     assert_eq!(*engine.notified.lock().unwrap(), [1, 2]);
 }
 
 #[test]
 fn program_that_waits_serves_the_sockets() {
-    let (engine, log) = engine();
-    engine.start_by(|_| Ok(())).unwrap();
+    let (engine, log) = idle_engine();
     assert!(engine.attend().is_none(), "there is no connection");
     let (connection, mut peer) = pair(engine, None);
     engine.begin(&connection).unwrap();
@@ -366,33 +372,31 @@ fn program_that_waits_serves_the_sockets() {
         let mut poll = [PollFd::from_borrowed_fd(descriptor, PollFlags::IN)];
         rustix::event::poll(&mut poll, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap() > 0
     };
-    let reactor = engine.reactor.get().unwrap();
-    // This takes the wake-up.
+    let set = engine.sockets.get().unwrap();
     let mut now = Instant::now();
     let mut checks = Checks::new(now);
     let mut check = || {
-        reactor.wait(Some(Duration::ZERO), |_| ());
         now += Duration::from_secs(1);
-        engine.attendance.check(reactor, &mut checks, now)
+        engine.attendance.check(set, &mut checks, now)
     };
     assert!(!check(), "the thread leaves the sockets to the program");
     peer.write_all(&send(1, b"one")).unwrap();
     wait("the message", || is_readable(sockets));
-    assert!(reactor.is_quiet(), "the thread is not woken");
+    assert!(set.place.is_quiet(), "the thread is not woken");
     assert!(engine.serve());
     assert_eq!(log.seen(), [Seen::Part(3)]);
     // The program is often late, but does not stop.
     for _ in 0..20 {
         assert!(check(), "the thread serves the sockets once");
-        assert!(reactor.is_quiet(), "the thread does not wait for them");
-        engine.attendance.begin(reactor);
+        assert!(set.place.is_quiet(), "the thread does not wait for them");
+        engine.attendance.begin(set);
         assert!(!check());
     }
     // The program no longer polls.
     peer.write_all(&send(2, b"four")).unwrap();
     wait("the message", || is_readable(sockets));
     assert!((0..20).all(|_| check()));
-    assert!(!reactor.is_quiet(), "the thread takes over");
+    assert!(!set.place.is_quiet(), "the thread takes over");
     engine.leave();
     assert!(engine.attend().is_some());
 }
@@ -400,16 +404,15 @@ fn program_that_waits_serves_the_sockets() {
 /// At a fixed interval of 1 ms, the checks delayed most messages in an emulated guest.
 #[test]
 fn thread_checks_a_steady_program_rarely() {
-    let (engine, _) = engine();
-    engine.start_by(|_| Ok(())).unwrap();
-    let reactor = engine.reactor.get().unwrap();
+    let (engine, _) = idle_engine();
+    let sockets = engine.sockets.get().unwrap();
     let begun = Instant::now();
     let mut checks = Checks::new(begun);
     let mut intervals = Vec::new();
     while checks.next < begun + Duration::from_secs(1) {
         let now = checks.next;
-        engine.attendance.begin(reactor);
-        assert!(!engine.attendance.check(reactor, &mut checks, now));
+        engine.attendance.begin(sockets);
+        assert!(!engine.attendance.check(sockets, &mut checks, now));
         intervals.push((now - begun, checks.next - now));
     }
     assert!(intervals.len() < 200, "{} checks", intervals.len());
@@ -417,7 +420,7 @@ fn thread_checks_a_steady_program_rarely() {
         assert!(interval <= attended / 8 + Duration::from_millis(2), "{interval:?} after {attended:?}");
     }
     let now = checks.next;
-    assert!(engine.attendance.check(reactor, &mut checks, now));
+    assert!(engine.attendance.check(sockets, &mut checks, now));
     assert_eq!(checks.next - now, Duration::from_millis(1), "a late program is checked often");
 }
 
@@ -443,25 +446,8 @@ fn connection_that_is_blocked_from_the_start_continues() {
 }
 
 #[test]
-fn thread_that_could_not_start_is_started_later() {
-    let (engine, _) = engine();
-    assert_eq!(engine.start_by(|_| Err(ErrorKind::OutOfMemory.into())), Err(Errno::AGAIN));
-    let mut started = 0;
-    for _ in 0..2 {
-        engine
-            .start_by(|_| {
-                started += 1;
-                Ok(())
-            })
-            .unwrap();
-    }
-    assert_eq!(started, 1);
-}
-
-#[test]
 fn failed_attempt_to_connect_leaves_nothing() {
-    let (engine, _) = engine();
-    engine.start_by(|_| Ok(())).unwrap();
+    let (engine, _) = idle_engine();
     let socket = || {
         let socket = TcpListener::bind("127.0.0.1:0").unwrap();
         Arc::new(Descriptor::new(OwnedFd::from(socket)).unwrap())

@@ -82,7 +82,8 @@ fn reading() -> (&'static Engine, Arc<Connection>, Arc<Source>) {
         read: Mutex::new(None),
         given: AtomicU32::new(0),
     });
-    let engine: &'static Engine = Box::leak(Box::new(Engine::new(Box::leak(Box::new(Arc::clone(&source))))));
+    let engine = Engine::new(Box::leak(Box::new(Arc::clone(&source))), Reactor::of_test);
+    let engine: &'static Engine = Box::leak(Box::new(engine));
     (engine, connection(engine, listener.accept().unwrap().0), source)
 }
 
