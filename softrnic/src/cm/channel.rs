@@ -1,7 +1,7 @@
 //! `struct rdma_event_channel`. The descriptor of a channel is readable while events are queued.
 //!
 //! The sockets of the identifiers, and a timer for their time-outs, are in an epoll descriptor. `rdma_get_cm_event`
-//! handles those that are ready. While no event is queued, a thread of the process does so too ([`attend`]): a program
+//! handles those that are ready. While no event is queued, the thread of softrnic does so too: a program
 //! may wait until the descriptor is readable and then call `rdma_get_cm_event`, and this call must not block. If the
 //! descriptor of the program were readable when a socket is, the call would block after a packet that causes no event.
 //! While events are queued, the thread handles nothing, so the peers cannot fill the memory of a program that takes no
@@ -12,7 +12,6 @@ use std::collections::BTreeSet;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use rdma_mummy_sys::rdma_event_channel;
@@ -21,10 +20,10 @@ use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, 
 
 use super::calls::system;
 use super::events::Pending;
-use super::{World, unknown, world};
+use super::{World, try_world, unknown, world};
 use crate::sys::descriptor::Descriptor;
 use crate::sys::errno::Errno;
-use crate::sys::signals;
+use crate::sys::thread::{Next, Place, Reactor, Task};
 use crate::verbs::event_fd_queue::EventFdQueue;
 use crate::verbs::failure;
 
@@ -34,8 +33,8 @@ const TIMER: u64 = u64::MAX;
 const MAX_SOURCES: usize = 16;
 /// The maximum number of calls of epoll that queue no event. If work remains after them, the thread does it.
 const MAX_POLLS: usize = 256;
-/// How long the thread waits after an error of epoll.
-const PAUSE: Duration = Duration::from_millis(100);
+/// When the thread tries again to handle sources, if another thread holds the lock.
+const RETRY: Duration = Duration::from_micros(100);
 /// The thread handles the sources of a channel once, and again after the channel has no queued events.
 const ONCE: EventFlags = EventFlags::IN.union(EventFlags::ONESHOT);
 
@@ -46,8 +45,7 @@ pub(super) struct Channel {
     pub(super) events: Arc<EventFdQueue<Result<Pending, Errno>>>,
     /// The epoll descriptor with the sockets and the timer.
     pub(super) sources: Arc<OwnedFd>,
-    /// The epoll descriptor of the thread, which contains `sources`.
-    all: Arc<OwnedFd>,
+    place: Place,
     /// Whether the thread waits for the sources.
     is_attended: Cell<bool>,
     timer: OwnedFd,
@@ -88,7 +86,7 @@ impl Watched {
 }
 
 impl Channel {
-    fn new(all: Arc<OwnedFd>) -> Result<Self, Errno> {
+    fn new(place: Place) -> Result<Self, Errno> {
         let events = EventFdQueue::new()?;
         let sources = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system)?;
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
@@ -99,27 +97,27 @@ impl Channel {
             c,
             events: Arc::new(events),
             sources: Arc::new(sources),
-            all,
+            place,
             is_attended: Cell::new(true),
             timer,
             armed: Cell::new(None),
             deadlines: BTreeSet::new(),
         };
-        epoll::add(&*channel.all, &*channel.sources, channel.data(), ONCE).map_err(system)?;
+        place.watch(&*channel.sources, channel.number(), ONCE).map_err(system)?;
         Ok(channel)
     }
 
-    /// The data of the channel in the epoll descriptor of the thread.
-    fn data(&self) -> EventData {
+    /// The number of the channel in events of the thread.
+    fn number(&self) -> u64 {
         // The conversion is lossless, because addresses have at most 64 bits.
-        EventData::new_u64(self.c.addr() as u64)
+        self.c.addr() as u64
     }
 
     /// Lets the thread wait for the sources if no event is queued.
     fn attend(&self) {
         if self.events.is_empty()
             && !self.is_attended.replace(true)
-            && let Err(error) = epoll::modify(&*self.all, &*self.sources, self.data(), ONCE)
+            && let Err(error) = self.place.rewatch(&*self.sources, self.number(), ONCE)
         {
             rdma_mummy_sys::log!(error, "cannot wait for the peers of an event channel: epoll failed: {error}");
         }
@@ -174,23 +172,20 @@ impl Drop for Channel {
 impl World {
     /// Creates a channel, and returns the address of its C struct.
     pub(super) fn make_channel(&mut self) -> Result<*mut rdma_event_channel, Errno> {
-        let channel = Channel::new(self.attendant()?)?;
+        let channel = Channel::new(self.place()?)?;
         let c = channel.c;
         self.channels.insert(c.addr(), channel);
         Ok(c)
     }
 
-    /// Returns the epoll descriptor of the thread. The first call starts the thread.
-    fn attendant(&mut self) -> Result<Arc<OwnedFd>, Errno> {
-        if let Some(all) = &self.attendant {
-            return Ok(Arc::clone(all));
-        }
-        let all = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system)?);
-        let builder = thread::Builder::new().name("softrnic-cm".to_owned()).stack_size(512 << 10);
-        let of_thread = Arc::clone(&all);
-        signals::without_signals(|| builder.spawn(move || attend(&of_thread))).map_err(|_| Errno::AGAIN)?;
-        self.attendant = Some(Arc::clone(&all));
-        Ok(all)
+    /// Returns the place in the thread. The first call takes it.
+    fn place(&mut self) -> Result<Place, Errno> {
+        let place = match self.place {
+            Some(place) => place,
+            None => Reactor::of_process().add(|_| Ok(Box::new(Turns::default()))).map_err(system)?,
+        };
+        self.place = Some(place);
+        Ok(place)
     }
 
     /// Handles the sources of a channel in the thread. `rdma_get_cm_event` returns the error if this fails.
@@ -368,23 +363,27 @@ impl World {
     }
 }
 
-/// The main loop of the thread. The loop never ends, because the process may create further channels.
-fn attend(all: &OwnedFd) {
-    let mut buffer = [const { MaybeUninit::uninit() }; MAX_SOURCES];
-    loop {
-        match epoll::wait(all, &mut buffer[..], None) {
-            Ok((ready, _)) => {
-                for event in ready {
-                    // The conversion is lossless, because the number is the address of a channel.
-                    world().attend(event.data.u64() as usize);
-                }
-            }
-            Err(rustix::io::Errno::INTR) => {}
-            Err(error) => {
-                rdma_mummy_sys::log!(error, "cannot wait for the peers of event channels: epoll failed: {error}");
-                thread::sleep(PAUSE);
-            }
+/// What the thread does for the channels.
+#[derive(Default)]
+struct Turns {
+    /// The channels with sources that are ready.
+    ready: Vec<u64>,
+}
+
+impl Task for Turns {
+    fn event(&mut self, id: u64) {
+        self.ready.push(id);
+    }
+
+    fn turn(&mut self) -> Next {
+        while let Some(&channel) = self.ready.last() {
+            // A program may hold the lock for long, for example while it accepts many connections.
+            let Some(mut world) = try_world() else { return Next::At(Instant::now() + RETRY) };
+            self.ready.pop();
+            // The conversion is lossless, because the number is the address of a channel.
+            world.attend(channel as usize);
         }
+        Next::Never
     }
 }
 

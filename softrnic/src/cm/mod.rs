@@ -3,7 +3,7 @@
 //!
 //! A listener binds an abstract socket, whose name contains its port and address ([`port`]). A client connects to that
 //! name and sends a request ([`messages`]). A connection is a socket, so it is closed when its process exits. No daemon is
-//! needed: `rdma_get_cm_event` and one thread of the process handle the sockets that are ready ([`channel`]).
+//! needed: `rdma_get_cm_event` and the thread of softrnic handle the sockets that are ready ([`channel`]).
 //!
 //! All state is in one [`World`] under one lock. Verbs may wait for other threads of the program, so they are called
 //! without the lock. The child of a `fork` starts with an empty world. It does not know the objects of its parent, so
@@ -50,8 +50,7 @@ mod transition;
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::{Deref, DerefMut};
-use std::os::fd::OwnedFd;
-use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard};
+use std::sync::{Condvar, LazyLock, Mutex, MutexGuard, TryLockError};
 
 use rdma_mummy_sys::program::Held;
 
@@ -60,6 +59,7 @@ use self::events::Taken;
 use self::id::Identifier;
 use crate::sys::errno::Errno;
 use crate::sys::fork::{self, PerProcess};
+use crate::sys::thread::Place;
 use crate::sys::unpoisoned;
 
 pub(crate) use self::table::table;
@@ -74,8 +74,8 @@ struct World {
     /// The sources that belong to the descriptors in channels.
     sources: BTreeMap<u64, Source>,
     next_source: u64,
-    /// The epoll descriptor of the thread that handles sources, if the thread is running.
-    attendant: Option<Arc<OwnedFd>>,
+    /// The place in the thread of softrnic, which handles sources.
+    place: Option<Place>,
     /// How many groups were joined so far.
     groups: u64,
 }
@@ -112,6 +112,17 @@ impl DerefMut for Locked {
 fn world() -> Locked {
     let held = Held::new();
     Locked { world: unpoisoned(WORLD.get().lock()), _held: held }
+}
+
+/// Returns the world, unless another thread holds its lock.
+fn try_world() -> Option<Locked> {
+    let held = Held::new();
+    let world = match WORLD.get().try_lock() {
+        Ok(world) => world,
+        Err(TryLockError::Poisoned(error)) => error.into_inner(),
+        Err(TryLockError::WouldBlock) => return None,
+    };
+    Some(Locked { world, _held: held })
 }
 
 /// Waits until the acknowledgement of an event has ended the condition.

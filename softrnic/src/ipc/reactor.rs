@@ -24,7 +24,7 @@ use super::peers::Peers;
 use super::socket;
 use super::wakeup::Sleep;
 use crate::sys::socket_set::{SOCKETS, SocketSet, TICK};
-use crate::sys::thread::{Next, PAUSE, Source};
+use crate::sys::thread::{Next, PAUSE, Task};
 use crate::sys::unpoisoned;
 
 /// How long the thread spins after it has served a session and before it sleeps, because a response may follow soon.
@@ -190,7 +190,7 @@ impl Turns {
     }
 }
 
-impl Source for Turns {
+impl Task for Turns {
     fn event(&mut self, id: u64) {
         // This precedes the handshake of a new session with the same process, so that all packets of the old session
         // are delivered before those of the new one.

@@ -12,7 +12,7 @@ use rdma_mummy_sys::program::Held;
 
 use crate::qp::QueuePair;
 use crate::sys::fork::PerProcess;
-use crate::sys::thread::{Next, Place, Reactor, Source};
+use crate::sys::thread::{Next, Place, Reactor, Task};
 use crate::sys::unpoisoned;
 
 #[derive(Debug)]
@@ -163,7 +163,7 @@ fn run_due() {
 
 struct Alarms;
 
-impl Source for Alarms {
+impl Task for Alarms {
     /// Runs the alarms that are due, and returns the time of the earliest other one.
     fn turn(&mut self) -> Next {
         let now = Instant::now();

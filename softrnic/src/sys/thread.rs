@@ -1,5 +1,5 @@
-//! The thread of softrnic. It waits for the descriptors and the times of several [sources](Source), such as a transport or
-//! the alarms of QPs, and calls the sources that have work.
+//! The thread of softrnic. It waits for the descriptors and the times of several [tasks](Task), such as a transport or
+//! the alarms of QPs, and calls the tasks that have work.
 
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
@@ -19,29 +19,29 @@ use super::{signals, unpoisoned};
 pub(crate) const PAUSE: Duration = Duration::from_millis(100);
 /// The maximum number of events that one call of epoll returns.
 const MAX_EVENTS: usize = 64;
-/// The number of the wake-ups. The numbers of the sources are lower.
+/// The number of the wake-ups. The numbers of the tasks are lower.
 const WAKE: u64 = 7;
-/// How many of the low bits of an event are the number of its source.
+/// How many of the low bits of an event are the number of its task.
 const SLOT_BITS: u32 = WAKE.trailing_ones();
 
 static REACTOR: PerProcess<Reactor> = PerProcess::new(Reactor::new(), || Box::new(Reactor::new()));
 
-/// A part of softrnic whose work the thread does. A call that waits delays all other sources.
-pub(crate) trait Source: Send {
-    /// Handles an event of the descriptor that the source watches with this ID.
+/// A part of softrnic whose work the thread does. A call that waits delays all other tasks.
+pub(crate) trait Task: Send {
+    /// Handles an event of the descriptor that the task watches with this ID.
     fn event(&mut self, _id: u64) {}
 
-    /// Does the work that is due. The thread calls this function after events and wake-ups of the source, and when the
+    /// Does the work that is due. The thread calls this function after events and wake-ups of the task, and when the
     /// last call has asked for it.
     fn turn(&mut self) -> Next;
 }
 
-/// When the thread calls a source again that has neither events nor wake-ups.
+/// When the thread calls a task again that has neither events nor wake-ups.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Next {
     Never,
     At(Instant),
-    /// After the other sources.
+    /// After the other tasks.
     Now,
 }
 
@@ -51,23 +51,23 @@ impl From<Option<Instant>> for Next {
     }
 }
 
-/// The thread and its sources.
+/// The thread and its tasks.
 #[derive(Debug)]
 pub(crate) struct Reactor {
     waits: OnceLock<Waits>,
-    sources: Mutex<Sources>,
+    tasks: Mutex<Tasks>,
 }
 
 #[derive(Debug)]
-struct Sources {
+struct Tasks {
     is_running: bool,
     count: u64,
-    /// The sources that the thread does not serve yet.
+    /// The tasks that the thread does not serve yet.
     new: Vec<Served>,
 }
 
 struct Served {
-    source: Box<dyn Source>,
+    task: Box<dyn Task>,
     next: Next,
 }
 
@@ -77,11 +77,11 @@ struct Waits {
     /// The descriptor on which the thread waits. It contains all others.
     all: Descriptor,
     wake: Descriptor,
-    /// The sources that were woken, as a bit for each.
+    /// The tasks that were woken, as a bit for each.
     woken: AtomicU64,
 }
 
-/// The place of a source in the thread.
+/// The place of a task in the thread.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     waits: &'static Waits,
@@ -90,7 +90,7 @@ pub(crate) struct Place {
 
 impl Reactor {
     const fn new() -> Self {
-        Self { waits: OnceLock::new(), sources: Mutex::new(Sources { is_running: false, count: 0, new: Vec::new() }) }
+        Self { waits: OnceLock::new(), tasks: Mutex::new(Tasks { is_running: false, count: 0, new: Vec::new() }) }
     }
 
     pub(crate) fn of_process() -> &'static Self {
@@ -107,19 +107,16 @@ impl Reactor {
     #[cfg(test)]
     pub(crate) fn not_started() -> &'static Self {
         let reactor = Self::of_test();
-        unpoisoned(reactor.sources.lock()).is_running = true;
+        unpoisoned(reactor.tasks.lock()).is_running = true;
         reactor
     }
 
-    /// Adds a source, which `make` creates. The first source starts the thread.
+    /// Adds a task, which `make` creates. The first task starts the thread.
     ///
     /// # Errors
     ///
     /// No descriptor or thread is available, or the error of `make`. The caller may try again later.
-    pub(crate) fn add(
-        &'static self,
-        make: impl FnOnce(Place) -> Result<Box<dyn Source>, Errno>,
-    ) -> Result<Place, Errno> {
+    pub(crate) fn add(&'static self, make: impl FnOnce(Place) -> Result<Box<dyn Task>, Errno>) -> Result<Place, Errno> {
         self.add_by(make, |run| {
             let builder = thread::Builder::new().name("softrnic".to_owned()).stack_size(512 << 10);
             signals::without_signals(|| builder.spawn(run)).map(drop)
@@ -128,10 +125,10 @@ impl Reactor {
 
     fn add_by(
         &'static self,
-        make: impl FnOnce(Place) -> Result<Box<dyn Source>, Errno>,
+        make: impl FnOnce(Place) -> Result<Box<dyn Task>, Errno>,
         spawn: impl FnOnce(Box<dyn FnOnce() + Send>) -> io::Result<()>,
     ) -> Result<Place, Errno> {
-        let mut sources = unpoisoned(self.sources.lock());
+        let mut tasks = unpoisoned(self.tasks.lock());
         let waits = match self.waits.get() {
             Some(waits) => waits,
             None => {
@@ -139,26 +136,26 @@ impl Reactor {
                 self.waits.get_or_init(|| waits)
             }
         };
-        if !sources.is_running {
+        if !tasks.is_running {
             spawn(Box::new(|| self.run(waits))).map_err(|_| Errno::AGAIN)?;
-            sources.is_running = true;
+            tasks.is_running = true;
         }
-        let place = Place { waits, slot: sources.count };
+        let place = Place { waits, slot: tasks.count };
         debug_assert!(place.slot < WAKE);
-        sources.new.push(Served { source: make(place)?, next: Next::Now });
-        sources.count += 1;
-        drop(sources);
+        tasks.new.push(Served { task: make(place)?, next: Next::Now });
+        tasks.count += 1;
+        drop(tasks);
         place.wake();
         Ok(place)
     }
 
     /// The main loop of the thread. The loop never ends, because the process may need the thread again.
     fn run(&self, waits: &Waits) {
-        let mut sources: Vec<Served> = Vec::new();
+        let mut tasks: Vec<Served> = Vec::new();
         let mut events = [const { MaybeUninit::uninit() }; MAX_EVENTS];
         loop {
             let (mut is_due, mut until) = (false, None);
-            for served in &sources {
+            for served in &tasks {
                 match served.next {
                     Next::Never => {}
                     Next::At(time) => until = Some(until.map_or(time, |until: Instant| until.min(time))),
@@ -166,26 +163,26 @@ impl Reactor {
                 }
             }
             let events = waits.wait(is_due, until, &mut events);
-            // An event may belong to a source that was added during the wait.
-            sources.append(&mut unpoisoned(self.sources.lock()).new);
+            // An event may belong to a task that was added during the wait.
+            tasks.append(&mut unpoisoned(self.tasks.lock()).new);
             for event in events {
                 let (slot, id) = (event.data.u64() & WAKE, event.data.u64() >> SLOT_BITS);
-                if let Some(served) = sources.get_mut(slot as usize) {
+                if let Some(served) = tasks.get_mut(slot as usize) {
                     served.next = Next::Now;
-                    served.source.event(id);
+                    served.task.event(id);
                 }
             }
             let woken = waits.woken.swap(0, Ordering::SeqCst);
             // The clock is read only if there is a time, because on some machines reading it is a system call.
             let now = until.map(|_| Instant::now());
-            for (slot, served) in sources.iter_mut().enumerate() {
+            for (slot, served) in tasks.iter_mut().enumerate() {
                 let is_due = match served.next {
                     Next::Never => false,
                     Next::At(time) => now.is_some_and(|now| time <= now),
                     Next::Now => true,
                 };
                 if is_due || woken & (1 << slot) != 0 {
-                    served.next = served.source.turn();
+                    served.next = served.task.turn();
                 }
             }
         }
@@ -202,7 +199,7 @@ impl Waits {
         Ok(Self { all, wake, woken: AtomicU64::new(0) })
     }
 
-    /// Waits until there is an event or a wake-up, or until a time. If a source is due, does not wait. Returns the events.
+    /// Waits until there is an event or a wake-up, or until a time. If a task is due, does not wait. Returns the events.
     fn wait<'e>(
         &self,
         is_due: bool,
@@ -241,7 +238,7 @@ impl Waits {
 }
 
 impl Place {
-    /// Makes the thread call [`Source::event`] with this ID when there is an event of a descriptor.
+    /// Makes the thread call [`Task::event`] with this ID when there is an event of a descriptor.
     pub(crate) fn watch(self, descriptor: impl AsFd, id: u64, flags: epoll::EventFlags) -> Result<(), Errno> {
         epoll::add(&self.waits.all, descriptor, self.data(id), flags)
     }
@@ -267,7 +264,7 @@ impl Place {
         epoll::EventData::new_u64(id << SLOT_BITS | self.slot)
     }
 
-    /// Makes the thread call [`Source::turn`] soon.
+    /// Makes the thread call [`Task::turn`] soon.
     pub(crate) fn wake(self) {
         self.waits.woken.fetch_or(1 << self.slot, Ordering::SeqCst);
         // The write fails only if a wake-up is already pending.
@@ -296,7 +293,7 @@ mod tests {
         delay: Option<Duration>,
     }
 
-    impl Source for Reporter {
+    impl Task for Reporter {
         fn event(&mut self, id: u64) {
             _ = self.calls.send((self.name, Some(id)));
         }
@@ -310,12 +307,12 @@ mod tests {
     #[test]
     fn thread_that_could_not_start_is_started_later() {
         let (calls, _) = mpsc::channel();
-        let source = |_| Ok(Box::new(Reporter { name: "", calls: calls.clone(), delay: None }) as Box<dyn Source>);
+        let task = |_| Ok(Box::new(Reporter { name: "", calls: calls.clone(), delay: None }) as Box<dyn Task>);
         let (reactor, mut started) = (Reactor::of_test(), 0);
-        let failed = reactor.add_by(source, |_| Err(io::ErrorKind::OutOfMemory.into()));
+        let failed = reactor.add_by(task, |_| Err(io::ErrorKind::OutOfMemory.into()));
         assert_eq!(failed.err(), Some(Errno::AGAIN));
         for slot in 0..2 {
-            let place = reactor.add_by(source, |_| {
+            let place = reactor.add_by(task, |_| {
                 started += 1;
                 Ok(())
             });
@@ -325,25 +322,25 @@ mod tests {
     }
 
     #[test]
-    fn thread_calls_the_sources_that_have_work() {
+    fn thread_calls_the_tasks_that_have_work() {
         let (calls, seen) = mpsc::channel();
         let reactor = Reactor::of_test();
-        let source = |name, delay| {
+        let task = |name, delay| {
             let calls = calls.clone();
             reactor.add(move |_| Ok(Box::new(Reporter { name, calls, delay }))).unwrap()
         };
-        source("first", None);
+        task("first", None);
         assert_eq!(seen.recv_timeout(LONG), Ok(("first", None)));
-        let second = source("second", Some(Duration::from_micros(1)));
+        let second = task("second", Some(Duration::from_micros(1)));
         assert_eq!([(); 2].map(|()| seen.recv_timeout(LONG)), [Ok(("second", None)); 2], "the start and the time");
         second.wake();
         assert_eq!(seen.recv_timeout(LONG), Ok(("second", None)));
     }
 
-    /// One source has events all the time.
+    /// One task has events all the time.
     #[test]
     #[cfg_attr(miri, ignore = "makes system calls")]
-    fn busy_source_delays_no_other() {
+    fn busy_task_delays_no_other() {
         let (calls, seen) = mpsc::channel();
         let (others, of_others) = mpsc::channel();
         let reactor = Reactor::of_test();

@@ -19,7 +19,7 @@ use super::fpdu::max_segment;
 use super::stream::Stream;
 use crate::sys::descriptor::Descriptor;
 use crate::sys::socket_set::{SocketSet, TICK};
-use crate::sys::thread::{Next, Reactor, Source};
+use crate::sys::thread::{Next, Reactor, Task};
 use crate::sys::{tcp, unpoisoned};
 use crate::wire::address::Path;
 use crate::wire::message::Request;
@@ -323,7 +323,7 @@ impl Turns {
     }
 }
 
-impl Source for Turns {
+impl Task for Turns {
     fn turn(&mut self) -> Next {
         let Self { engine, sockets, .. } = *self;
         let now = Instant::now();
