@@ -44,8 +44,8 @@ pub(crate) struct Peers {
     listeners: Mutex<Vec<Listener>>,
     thread: fn() -> &'static Reactor,
     pub(super) sockets: OnceLock<SocketSet>,
-    /// Held while the events of the sessions are handled.
-    pub(super) handling: Mutex<()>,
+    /// The sessions that the other process has closed, and that the thread has to end.
+    pub(super) closed: Mutex<Vec<Arc<Session>>>,
     /// Whether a thread of the program receives packets while it waits for an event.
     is_attended: AtomicBool,
     last_id: AtomicU64,
@@ -74,7 +74,7 @@ impl Peers {
             routes: Routes::new(),
             listeners: Mutex::new(Vec::new()),
             sockets: OnceLock::new(),
-            handling: Mutex::new(()),
+            closed: Mutex::new(Vec::new()),
             is_attended: AtomicBool::new(false),
             last_id: AtomicU64::new(SOCKETS),
             unsettled: Unsettled::new(),

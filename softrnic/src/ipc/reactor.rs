@@ -39,15 +39,14 @@ const MAX_FORCED: Duration = Duration::from_secs(1);
 const CLOSED: EventFlags = EventFlags::HUP.union(EventFlags::RDHUP).union(EventFlags::ERR);
 
 impl Peers {
-    /// Takes the wake-ups of the sessions, and ends the sessions that the other process has closed. The caller must hold
-    /// no lock.
+    /// Takes the wake-ups of the sessions, and leaves the sessions that the other process has closed to the thread.
     pub(super) fn handle_sessions(&self, sockets: &SocketSet) {
-        let _handling = unpoisoned(self.handling.lock());
         sockets.each_ready(|id, flags| {
             let Some(session) = self.session(id) else { return };
             if flags.intersects(CLOSED) {
-                session.end();
-                self.forget(&session);
+                sockets.remove(&session.socket);
+                unpoisoned(self.closed.lock()).push(session);
+                sockets.place.wake();
             } else {
                 socket::take_wakeups(&session.socket);
             }
@@ -173,10 +172,35 @@ impl Turns {
         }
         let now = Instant::now();
         self.waiting.close_expired(now);
-        if self.pause.is_some_and(|pause| pause <= now) {
+        if self.pause.is_some_and(|pause| pause <= now) && self.end_sessions() {
             self.pause = None;
             self.peers.each_listener(|id, listener| _ = self.sockets.place.watch(listener, id, EventFlags::IN));
         }
+    }
+
+    /// Accepts no connections for some time.
+    fn pause(&mut self, time: Duration) {
+        self.pause = Some(Instant::now() + time);
+        self.peers.each_listener(|_, listener| self.sockets.place.unwatch(listener));
+    }
+
+    /// Ends the sessions that the other process has closed. Until all have ended, accepts no connections, so that all
+    /// packets of a session are delivered before those of a new one with the same process.
+    fn end_sessions(&mut self) -> bool {
+        let mut closed = mem::take(&mut *unpoisoned(self.peers.closed.lock()));
+        closed.retain(|session| {
+            let has_ended = session.end();
+            if has_ended {
+                self.peers.forget(session);
+            }
+            !has_ended
+        });
+        let has_ended = closed.is_empty();
+        if !has_ended {
+            unpoisoned(self.peers.closed.lock()).append(&mut closed);
+            self.pause(TICK);
+        }
+        has_ended
     }
 
     fn accept(&mut self, id: u64) {
@@ -184,24 +208,23 @@ impl Turns {
         let result = peers.listener(id, |listener| waiting.accept(peers, place, listener));
         if let Some(Err(error)) = result {
             rdma_mummy_sys::log!(warn, "cannot accept other processes for {PAUSE:?}: {error}");
-            self.pause = Some(Instant::now() + PAUSE);
-            peers.each_listener(|_, listener| place.unwatch(listener));
+            self.pause(PAUSE);
         }
     }
 }
 
 impl Task for Turns {
     fn event(&mut self, id: u64) {
-        // This precedes the handshake of a new session with the same process, so that all packets of the old session
-        // are delivered before those of the new one.
         self.peers.handle_sessions(self.sockets);
-        if id != SOCKETS && !self.waiting.handle_handshake(self.peers, self.sockets.place, id) {
+        let has_ended = self.end_sessions();
+        if id != SOCKETS && !self.waiting.handle_handshake(self.peers, self.sockets.place, id) && has_ended {
             self.accept(id);
         }
     }
 
     fn turn(&mut self) -> Next {
         self.check_times();
+        self.end_sessions();
         if self.end_rest() {
             return Next::At(Instant::now() + TICK);
         }

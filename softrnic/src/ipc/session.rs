@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, TryLockError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError, Weak};
 
 use rdma_mummy_sys::program::Held;
 use rustix::net::Shutdown;
@@ -187,21 +187,25 @@ impl Session {
     pub(super) fn serve(&self) -> bool {
         let _held = Held::new();
         let mut has_found = false;
-        if self.has_come() {
-            let consumer = match self.receive.try_lock() {
-                Ok(consumer) => Some(consumer),
-                Err(TryLockError::Poisoned(error)) => Some(error.into_inner()),
-                Err(TryLockError::WouldBlock) => None,
-            };
-            if let Some(mut consumer) = consumer {
-                has_found = self.receive_packets(&mut consumer, PACKETS, BYTES, false);
-            }
+        if self.has_come()
+            && let Some(mut consumer) = self.try_receive()
+        {
+            has_found = self.receive_packets(&mut consumer, PACKETS, BYTES, false);
         }
         if self.wakeup.has_space() {
             has_found = true;
             self.wake_waiting();
         }
         has_found
+    }
+
+    /// Takes the receiving lock, unless another thread holds it.
+    fn try_receive(&self) -> Option<MutexGuard<'_, Consumer>> {
+        match self.receive.try_lock() {
+            Ok(consumer) => Some(consumer),
+            Err(TryLockError::Poisoned(error)) => Some(error.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 
     /// Receives packets, unless the session is over. Returns whether a packet was received.
@@ -222,6 +226,10 @@ impl Session {
                 }
             }
         }
+        self.receive_to(tail, consumer, packets, bytes)
+    }
+
+    fn receive_to(&self, tail: u64, consumer: &mut Consumer, packets: usize, bytes: u64) -> bool {
         let before = RECEIVING.replace((self.addr(), false));
         let has_found = self.receive_until(consumer, tail, packets, bytes);
         let (_, has_replied) = RECEIVING.replace(before);
@@ -383,13 +391,21 @@ impl Session {
     }
 
     /// Ends the session after the other process has ended or violated the protocol. Packets that were sent before are
-    /// still received. The thread of the process calls this function.
-    pub(super) fn end(&self) {
-        // This waits until another thread has ended its receiving, and then admits no other. A part that was received
-        // later would wait forever for the rest of its message.
-        let mut consumer = unpoisoned(self.receive.lock());
+    /// still received. Returns `false` if this must wait for another thread. The thread of the process calls this
+    /// function again later.
+    pub(super) fn end(&self) -> bool {
+        let tail = self.wakeup.receive.tail();
+        // With this lock, no other thread receives, and later none does. A part that was received later would wait forever
+        // for the rest of its message.
+        let Some(mut consumer) = self.try_receive() else { return false };
+        if self.role == Role::Responder {
+            self.peers.serve_responses();
+            if self.peers.has_unsettled() {
+                return false;
+            }
+        }
         // The loop is bounded, even if the other process continues to send.
-        self.receive_packets(&mut consumer, usize::MAX, RING as u64, true);
+        self.receive_to(tail, &mut consumer, usize::MAX, RING as u64);
         self.state.store(OVER, Ordering::Release);
         drop(consumer);
         let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
@@ -398,6 +414,7 @@ impl Session {
             let carrier: Arc<dyn Carrier> = this;
             self.peers.deliver.lost(&carrier);
         }
+        true
     }
 }
 

@@ -90,13 +90,21 @@ pub(super) struct End {
 }
 
 pub(super) fn end() -> End {
+    end_on(Reactor::of_test)
+}
+
+pub(super) fn end_on(thread: fn() -> &'static Reactor) -> End {
     let seen: &'static Seen = Box::leak(Box::default());
-    End { seen, host: host(seen) }
+    End { seen, host: host_on(seen, thread) }
 }
 
 /// Creates a transport for one test.
 pub(super) fn host(deliver: &'static dyn Deliver) -> Processes {
-    let peers = Peers::new(deliver, Reactor::of_test);
+    host_on(deliver, Reactor::of_test)
+}
+
+fn host_on(deliver: &'static dyn Deliver, thread: fn() -> &'static Reactor) -> Processes {
+    let peers = Peers::new(deliver, thread);
     Processes(Box::leak(Box::new(PerProcess::new(peers, || unreachable!("children do not use it")))))
 }
 

@@ -1,9 +1,13 @@
 //! Tests that a message of a peer is delivered after all responses that the peer has sent before.
 
+use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::{self, Sender};
 use std::time::Duration;
 
-use super::{end, part, response, until};
+use super::{end, end_on, part, response, until};
+use crate::ipc::session::{Role, Session};
+use crate::sys::thread::{Next, Reactor, Task};
 use crate::wire::packet::{BLOCK, MAX_PAYLOAD, Packet, Payload, ResponseKind};
 use crate::wire::transport::{Routes, Stuck, Transport};
 
@@ -84,4 +88,54 @@ fn message_waits_for_space_for_its_reply() {
     carrier.put(&Packet::Part(part(block * BLOCK, 0)), EMPTY).unwrap();
     until(|| there.seen.parts.lock().unwrap().len() == 2);
     drop(held);
+}
+
+/// The thread also runs the alarms of QPs and serves other hosts, so it must not wait with the end of the session.
+#[test]
+#[cfg_attr(miri, ignore = "opens sockets")]
+fn session_that_ends_late_delays_no_other_task() {
+    /// Reports its turns.
+    struct Other(Sender<()>);
+
+    impl Task for Other {
+        fn turn(&mut self) -> Next {
+            _ = self.0.send(());
+            Next::Never
+        }
+    }
+
+    fn thread() -> &'static Reactor {
+        static THREAD: OnceLock<&'static Reactor> = OnceLock::new();
+        THREAD.get_or_init(Reactor::of_test)
+    }
+
+    // On a busy machine, the limit for the wait may pass before the thread has looked at the other task.
+    let is_undelayed = (0..3).any(|_| {
+        let (here, there) = (end_on(thread), end());
+        let (own, block) = (here.host.claim().unwrap(), there.host.claim().unwrap());
+        here.host.carrier(block * BLOCK).unwrap().put(&Packet::Part(part(block * BLOCK, 0)), EMPTY).unwrap();
+        until(|| there.seen.back.lock().unwrap().is_some());
+        there.host.carrier(own * BLOCK).unwrap().put(&Packet::Part(part(own * BLOCK, 0)), EMPTY).unwrap();
+        until(|| here.seen.parts.lock().unwrap().len() == 1);
+        here.seen.is_late.store(true, Ordering::SeqCst);
+        let back = there.seen.back.lock().unwrap().take().unwrap();
+        back.put(&Packet::Response(response(7)), EMPTY).unwrap();
+        until(|| here.seen.responses.lock().unwrap().len() == 1);
+        let is_requester = |session: &Session| session.role != Role::Responder;
+        there.host.0.get().each(|session| {
+            if is_requester(session) {
+                _ = rustix::net::shutdown(&session.socket, rustix::net::Shutdown::Both);
+            }
+        });
+        let peers = here.host.0.get();
+        until(|| !peers.closed.lock().unwrap().is_empty());
+        let (sender, turns) = mpsc::channel();
+        thread().add(|_| Ok(Box::new(Other(sender)))).unwrap();
+        turns.recv_timeout(Duration::from_secs(60)).unwrap();
+        let is_undelayed = here.seen.lost.load(Ordering::SeqCst) == 0;
+        here.seen.is_late.store(false, Ordering::SeqCst);
+        until(|| here.seen.lost.load(Ordering::SeqCst) == 1);
+        is_undelayed
+    });
+    assert!(is_undelayed);
 }
