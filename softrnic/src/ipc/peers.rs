@@ -1,6 +1,6 @@
 //! The sessions with other processes, and the choice of the thread that serves a session.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock, TryLockError};
 use std::thread;
@@ -16,7 +16,7 @@ use super::session::Session;
 use super::unsettled::Unsettled;
 use super::wakeup::{Sleep, Sleeper};
 use crate::sys::descriptor::Descriptor;
-use crate::sys::socket_set::{Polls, SOCKETS, SocketSet, yield_if_empty};
+use crate::sys::socket_set::{Polls, Reason, SOCKETS, SocketSet, yield_if_empty};
 use crate::sys::thread::Reactor;
 use crate::sys::unpoisoned;
 use crate::wire::transport::{Deliver, Sockets};
@@ -46,8 +46,6 @@ pub(crate) struct Peers {
     pub(super) sockets: OnceLock<SocketSet>,
     /// The sessions that the other process has closed, and that the thread has to end.
     pub(super) closed: Mutex<Vec<Arc<Session>>>,
-    /// Whether a thread of the program receives packets while it waits for an event.
-    is_attended: AtomicBool,
     last_id: AtomicU64,
     pub(super) unsettled: Unsettled,
 }
@@ -75,7 +73,6 @@ impl Peers {
             listeners: Mutex::new(Vec::new()),
             sockets: OnceLock::new(),
             closed: Mutex::new(Vec::new()),
-            is_attended: AtomicBool::new(false),
             last_id: AtomicU64::new(SOCKETS),
             unsettled: Unsettled::new(),
         }
@@ -324,12 +321,7 @@ impl Peers {
 
 impl Sockets for Peers {
     fn attend(&self) -> Option<BorrowedFd<'_>> {
-        let sockets = self.sockets.get().filter(|_| self.has_sessions.load(Ordering::Relaxed))?;
-        if self.is_attended.swap(true, Ordering::SeqCst) {
-            return None;
-        }
-        sockets.set_watching(false);
-        Some(sockets.all.as_fd())
+        self.sockets.get().filter(|_| self.has_sessions.load(Ordering::Relaxed))?.attend()
     }
 
     fn serve(&self) -> bool {
@@ -349,8 +341,7 @@ impl Sockets for Peers {
 
     fn leave(&self) {
         if let Some(sockets) = self.sockets.get() {
-            sockets.set_watching(true);
-            self.is_attended.store(false, Ordering::SeqCst);
+            sockets.release(Reason::Waits);
         }
     }
 }

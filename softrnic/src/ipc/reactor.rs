@@ -23,7 +23,7 @@ use super::incoming::Waiting;
 use super::peers::Peers;
 use super::socket;
 use super::wakeup::Sleep;
-use crate::sys::socket_set::{SOCKETS, SocketSet, TICK};
+use crate::sys::socket_set::{Expectation, SOCKETS, SocketSet, TICK};
 use crate::sys::thread::{Next, PAUSE, Task};
 use crate::sys::unpoisoned;
 
@@ -68,6 +68,7 @@ pub(super) struct Turns {
     /// The time at which this thread has last served a session.
     last: Option<Instant>,
     rest: Rest,
+    expectation: Expectation,
 }
 
 /// Why the thread has returned from its last turn.
@@ -97,6 +98,7 @@ impl Turns {
             forced_time: MIN_FORCED,
             last: None,
             rest: Rest::No,
+            expectation: Expectation::new(sockets),
         }
     }
 
@@ -149,14 +151,20 @@ impl Turns {
     fn park(&mut self, sleep: Sleep) -> Next {
         self.rest = Rest::Parked;
         if self.peers.park(sleep) {
-            let pending = if self.waiting.is_empty() { None } else { self.waiting.close_expired(Instant::now()) };
-            Next::from(pending.into_iter().chain(self.pause).chain(self.forced_until).min())
+            self.wake_time()
         } else if self.peers.serve() {
             Next::Now
         } else {
             // Another thread is serving the session.
             Next::At(Instant::now() + TICK)
         }
+    }
+
+    /// Returns when the parked thread must look again.
+    fn wake_time(&mut self) -> Next {
+        let pending = if self.waiting.is_empty() { None } else { self.waiting.close_expired(Instant::now()) };
+        let times = [pending, self.pause, self.forced_until, self.expectation.next_look];
+        Next::from(times.into_iter().flatten().min())
     }
 
     /// Returns the current time if the thread should spin. Otherwise the clock is not read, because on some machines
@@ -216,6 +224,9 @@ impl Turns {
 impl Task for Turns {
     fn event(&mut self, id: u64) {
         self.peers.handle_sessions(self.sockets);
+        if id == SOCKETS {
+            self.expectation.woken();
+        }
         let has_ended = self.end_sessions();
         if id != SOCKETS && !self.waiting.handle_handshake(self.peers, self.sockets.place, id) && has_ended {
             self.accept(id);
@@ -225,6 +236,10 @@ impl Task for Turns {
     fn turn(&mut self) -> Next {
         self.check_times();
         self.end_sessions();
+        let is_parked = matches!(self.rest, Rest::Parked) && self.peers.sleeper.is_parked();
+        if self.expectation.look() && is_parked && !self.peers.is_ready() && !self.peers.has_polled() {
+            return self.wake_time();
+        }
         if self.end_rest() {
             return Next::At(Instant::now() + TICK);
         }

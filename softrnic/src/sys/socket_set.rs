@@ -4,15 +4,18 @@
 use std::cell::Cell;
 use std::cmp;
 use std::mem::MaybeUninit;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 
 use super::descriptor::Descriptor;
 use super::thread::Place;
+use super::unpoisoned;
 
 /// A program counts as polling after this number of empty polls between two events. A program that waits for events
 /// also polls until its queue is empty, but only a few times.
@@ -22,6 +25,10 @@ pub(crate) const POLLING_AFTER: u32 = 16;
 const YIELD_AFTER: u32 = 64;
 /// The interval at which the thread checks whether the program still serves the sockets.
 pub(crate) const TICK: Duration = Duration::from_millis(1);
+/// A program that has waited for an event waits again within this time, unless it does other work.
+const LOOK: Duration = Duration::from_micros(300);
+/// The maximum number of wake-ups after which the thread expects again that a program waits.
+const MAX_PASSES: u32 = 256;
 /// The ID of events of the sockets. The other descriptors of the transport have larger IDs.
 pub(crate) const SOCKETS: u64 = 0;
 
@@ -61,19 +68,37 @@ pub(crate) fn yield_if_empty(has_found: bool) {
     }
 }
 
+/// Why the thread does not wait for the sockets.
+#[derive(Clone, Copy, Debug)]
+#[repr(u8)]
+pub(crate) enum Reason {
+    /// A program polls.
+    Polled = 1,
+    /// A thread of the program waits for an event, and serves the sockets meanwhile.
+    Waits = 2,
+    /// A thread of the program has waited a moment ago, and probably waits again soon. See [`Expectation`].
+    Expected = 4,
+}
+
 /// The sockets of a transport, in the place of the transport in the thread.
 #[derive(Debug)]
 pub(crate) struct SocketSet {
     pub(crate) place: Place,
-    /// The epoll descriptor with the sockets. The thread waits for it only while no program serves the sockets.
+    /// The epoll descriptor with the sockets.
     pub(crate) all: Descriptor,
+    /// The [`Reason`]s why the thread does not wait for the sockets. They change only under the lock `change`.
+    reasons: AtomicU8,
+    change: Mutex<()>,
+    /// Whether a program has begun to wait since this flag was last cleared.
+    has_waited: AtomicBool,
 }
 
 impl SocketSet {
     pub(crate) fn new(place: Place) -> Result<Self, Errno> {
         let all = Descriptor::open(|| epoll::create(epoll::CreateFlags::CLOEXEC))?;
         place.watch(&all, SOCKETS, epoll::EventFlags::IN)?;
-        Ok(Self { place, all })
+        let (reasons, change, has_waited) = (AtomicU8::new(0), Mutex::new(()), AtomicBool::new(false));
+        Ok(Self { place, all, reasons, change, has_waited })
     }
 
     pub(crate) fn add(&self, socket: &Descriptor, id: u64, flags: epoll::EventFlags) -> Result<(), Errno> {
@@ -84,12 +109,53 @@ impl SocketSet {
         _ = epoll::delete(&self.all, socket);
     }
 
-    /// Sets whether the thread waits for the sockets.
-    pub(crate) fn set_watching(&self, is_watching: bool) {
+    /// Whether the thread does not wait for the sockets.
+    #[inline]
+    pub(crate) fn is_attended(&self) -> bool {
+        self.reasons.load(Ordering::SeqCst) != 0
+    }
+
+    #[inline]
+    pub(crate) fn has(&self, reason: Reason) -> bool {
+        self.reasons.load(Ordering::SeqCst) & reason as u8 != 0
+    }
+
+    /// Adds a reason not to wait for the sockets. Returns whether it is new.
+    #[inline]
+    pub(crate) fn hold(&self, reason: Reason) -> bool {
+        !self.has(reason) && {
+            let _change = unpoisoned(self.change.lock());
+            let before = self.reasons.fetch_or(reason as u8, Ordering::SeqCst);
+            if before == 0 {
+                self.set_watching(false);
+            }
+            before & reason as u8 == 0
+        }
+    }
+
+    /// Removes a reason. After the last one, the thread waits for the sockets.
+    pub(crate) fn release(&self, reason: Reason) {
+        if self.has(reason) {
+            let _change = unpoisoned(self.change.lock());
+            if self.reasons.fetch_and(!(reason as u8), Ordering::SeqCst) == reason as u8 {
+                self.set_watching(true);
+            }
+        }
+    }
+
+    fn set_watching(&self, is_watching: bool) {
         let flags = if is_watching { epoll::EventFlags::IN } else { epoll::EventFlags::empty() };
         if let Err(error) = self.place.rewatch(&self.all, SOCKETS, flags) {
             rdma_mummy_sys::log!(error, "cannot wait for peers: epoll failed: {error}");
         }
+    }
+
+    /// See `Sockets::attend` in `wire`.
+    pub(crate) fn attend(&self) -> Option<BorrowedFd<'_>> {
+        self.hold(Reason::Waits).then(|| {
+            self.has_waited.store(true, Ordering::Relaxed);
+            self.all.as_fd()
+        })
     }
 
     /// Calls `handle` with the ID and the events of each socket that is ready.
@@ -99,6 +165,138 @@ impl SocketSet {
             Ok((events, _)) => events.iter().for_each(|event| handle(event.data.u64(), event.flags)),
             Err(Errno::INTR) => {}
             Err(error) => rdma_mummy_sys::log!(error, "cannot wait for peers: epoll failed: {error}"),
+        }
+    }
+}
+
+/// Whether the thread expects that a program waits for events again soon.
+///
+/// If a packet arrives between two waits of a program, the thread would wake up, and compete with the program for a
+/// processor and for the locks. The program would receive the packet at its next wait anyway. So after such a wake-up, the
+/// thread does not wait for the sockets, but only looks from time to time. If the program has not waited meanwhile, it may
+/// do other work, and the thread waits for the sockets again.
+#[derive(Debug)]
+pub(crate) struct Expectation {
+    sockets: &'static SocketSet,
+    /// The time of the next look, while the thread expects that the program waits.
+    pub(crate) next_look: Option<Instant>,
+    /// How many wake-ups follow until the thread expects that again.
+    passes: u32,
+    /// The value of `passes` after the next disappointment.
+    next_passes: u32,
+}
+
+impl Expectation {
+    pub(crate) fn new(sockets: &'static SocketSet) -> Self {
+        Self { sockets, next_look: None, passes: 0, next_passes: 1 }
+    }
+
+    /// Handles a wake-up of the thread by a socket.
+    pub(crate) fn woken(&mut self) {
+        if self.next_look.is_some() || !self.sockets.has_waited.swap(false, Ordering::Relaxed) {
+            return;
+        }
+        if self.passes > 0 {
+            self.passes -= 1;
+        } else {
+            self.next_look = Some(Instant::now() + LOOK);
+            self.sockets.hold(Reason::Expected);
+        }
+    }
+
+    /// Looks whether the program has waited, if it is time. Returns whether the thread now must look at the sockets.
+    pub(crate) fn look(&mut self) -> bool {
+        let Some(next_look) = self.next_look else { return false };
+        let now = Instant::now();
+        if now < next_look {
+            return false;
+        }
+        if self.sockets.has_waited.swap(false, Ordering::Relaxed) {
+            self.next_look = Some(now + LOOK);
+            self.next_passes = (self.next_passes / 2).max(1);
+        } else {
+            self.next_look = None;
+            self.passes = self.next_passes;
+            self.next_passes = (self.next_passes * 2).min(MAX_PASSES);
+            self.sockets.release(Reason::Expected);
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::event::EventfdFlags;
+
+    use super::*;
+    use crate::sys::thread::{Next, Reactor, Task};
+
+    struct Idle;
+
+    impl Task for Idle {
+        fn turn(&mut self) -> Next {
+            Next::Never
+        }
+    }
+
+    /// Returns a set with a socket that is ready.
+    fn ready() -> (&'static SocketSet, Descriptor) {
+        let place = Reactor::not_started().add(|_| Ok(Box::new(Idle))).unwrap();
+        let set: &SocketSet = Box::leak(Box::new(SocketSet::new(place).unwrap()));
+        let socket = Descriptor::open(|| rustix::event::eventfd(1, EventfdFlags::CLOEXEC)).unwrap();
+        set.add(&socket, 1, epoll::EventFlags::IN).unwrap();
+        (set, socket)
+    }
+
+    /// Makes the next look, whose time has come.
+    fn look(expectation: &mut Expectation) {
+        expectation.next_look = expectation.next_look.map(|_| Instant::now());
+        expectation.look();
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "makes system calls")]
+    fn thread_waits_after_the_last_reason_against_it() {
+        let (set, _socket) = ready();
+        assert!(!set.place.is_quiet() && set.hold(Reason::Polled) && set.place.is_quiet());
+        assert!(set.attend().is_some() && set.attend().is_none());
+        set.release(Reason::Polled);
+        assert!(set.is_attended() && set.place.is_quiet());
+        set.release(Reason::Waits);
+        assert!(!set.is_attended() && !set.place.is_quiet());
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "makes system calls")]
+    fn packet_between_two_waits_wakes_the_thread_once() {
+        let (set, _socket) = ready();
+        let mut expectation = Expectation::new(set);
+        let wait = || {
+            set.attend().unwrap();
+            set.release(Reason::Waits);
+        };
+        expectation.woken();
+        assert!(!set.place.is_quiet(), "no program has waited");
+        wait();
+        expectation.woken();
+        for _ in 0..10 {
+            assert!(set.place.is_quiet());
+            wait();
+            look(&mut expectation);
+        }
+        // The program does other work.
+        look(&mut expectation);
+        assert!(!set.place.is_quiet());
+        // The more often it does so, the later the thread expects again that it waits.
+        for expected in [1, 2, 4, 8] {
+            let wakes = (0..).take_while(|_| {
+                wait();
+                expectation.woken();
+                !set.place.is_quiet()
+            });
+            assert_eq!(wakes.count(), expected);
+            look(&mut expectation);
+            look(&mut expectation);
         }
     }
 }

@@ -9,13 +9,13 @@
 //! A check interrupts the program if all processors are in use. So the interval grows with the time for which the
 //! program attends.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::engine::Engine;
-use crate::sys::socket_set::{Polls, SocketSet, TICK, yield_if_empty};
+use crate::sys::socket_set::{Polls, Reason, SocketSet, TICK, yield_if_empty};
 use crate::sys::unpoisoned;
 use crate::wire::transport::Sockets;
 
@@ -51,13 +51,8 @@ impl Checks {
 /// The state that determines whether a program or the thread waits for the sockets.
 #[derive(Debug)]
 pub(super) struct Attendance {
-    /// Whether a program attends to the sockets. This flag changes only under the lock `change`.
-    is_attended: AtomicBool,
-    change: Mutex<()>,
-    /// Whether a thread serves the sockets while it waits for an event.
-    is_waiting: AtomicBool,
-    /// Whether a program has attended to the sockets since the last check of the thread.
-    has_attended: AtomicBool,
+    /// Whether a program has polled the sockets since the last check of the thread.
+    has_polled: AtomicBool,
     /// Whether the thread makes its checks.
     is_checked: AtomicBool,
     polls: Polls,
@@ -65,61 +60,36 @@ pub(super) struct Attendance {
 
 impl Attendance {
     pub(super) const fn new() -> Self {
-        Self {
-            is_attended: AtomicBool::new(false),
-            change: Mutex::new(()),
-            is_waiting: AtomicBool::new(false),
-            has_attended: AtomicBool::new(false),
-            is_checked: AtomicBool::new(false),
-            polls: Polls::new(),
-        }
+        Self { has_polled: AtomicBool::new(false), is_checked: AtomicBool::new(false), polls: Polls::new() }
     }
 
     pub(super) fn is_checked(&self) -> bool {
         self.is_checked.load(Ordering::SeqCst)
     }
 
-    pub(super) fn is_attended(&self) -> bool {
-        self.is_attended.load(Ordering::SeqCst)
-    }
-
     /// Makes a check if one is due. Returns whether the thread must serve the sockets now.
     pub(super) fn check(&self, sockets: &SocketSet, checks: &mut Checks, now: Instant) -> bool {
         self.polls.reset();
         if !self.is_checked() || now < checks.next {
-            return !self.is_attended();
+            return !sockets.is_attended();
         }
-        let has_attended = self.has_attended.swap(false, Ordering::SeqCst);
-        checks.count(has_attended, now);
-        if checks.missed >= MAX_MISSED || !has_attended && !self.is_attended() {
+        let has_polled = self.has_polled.swap(false, Ordering::SeqCst);
+        checks.count(has_polled, now);
+        if checks.missed >= MAX_MISSED || !has_polled && !sockets.has(Reason::Polled) {
             checks.missed = 0;
             self.is_checked.store(false, Ordering::SeqCst);
-            self.end(sockets);
+            sockets.release(Reason::Polled);
         }
-        !has_attended || !self.is_attended()
+        !has_polled || !sockets.is_attended()
     }
 
     pub(super) fn begin(&self, sockets: &SocketSet) {
-        if !self.has_attended.load(Ordering::Relaxed) {
-            self.has_attended.store(true, Ordering::SeqCst);
+        if !self.has_polled.load(Ordering::Relaxed) {
+            self.has_polled.store(true, Ordering::SeqCst);
         }
-        if !self.is_attended() {
-            let _change = unpoisoned(self.change.lock());
-            if !self.is_attended.swap(true, Ordering::SeqCst) {
-                sockets.set_watching(false);
-            }
-        }
+        sockets.hold(Reason::Polled);
         if !self.is_checked() && !self.is_checked.swap(true, Ordering::SeqCst) {
             sockets.place.wake();
-        }
-    }
-
-    fn end(&self, sockets: &SocketSet) {
-        if self.is_attended() {
-            let _change = unpoisoned(self.change.lock());
-            if self.is_attended.swap(false, Ordering::SeqCst) {
-                sockets.set_watching(true);
-            }
         }
     }
 }
@@ -135,17 +105,15 @@ impl Engine {
     /// Records that a program will wait for an event instead of polling.
     pub(crate) fn armed(&self) {
         self.attendance.polls.reset();
-        if !self.attendance.is_waiting.load(Ordering::Relaxed)
-            && let Some(sockets) = self.sockets.get()
-        {
-            self.attendance.end(sockets);
+        if let Some(sockets) = self.sockets.get() {
+            sockets.release(Reason::Polled);
         }
     }
 
     fn polled(&self) -> bool {
         let Some(sockets) = self.sockets.get() else { return false };
         let attendance = &self.attendance;
-        if !attendance.is_attended.load(Ordering::Relaxed) && attendance.polls.count().is_lt() {
+        if !sockets.is_attended() && attendance.polls.count().is_lt() {
             return false;
         }
         attendance.begin(sockets);
@@ -164,12 +132,7 @@ impl Engine {
 
 impl Sockets for Engine {
     fn attend(&self) -> Option<BorrowedFd<'_>> {
-        let sockets = self.sockets.get().filter(|_| self.has_connections.load(Ordering::Relaxed))?;
-        if self.attendance.is_waiting.swap(true, Ordering::SeqCst) {
-            return None;
-        }
-        self.attendance.begin(sockets);
-        Some(sockets.all.as_fd())
+        self.sockets.get().filter(|_| self.has_connections.load(Ordering::Relaxed))?.attend()
     }
 
     fn serve(&self) -> bool {
@@ -177,8 +140,8 @@ impl Sockets for Engine {
     }
 
     fn leave(&self) {
-        let Some(sockets) = self.sockets.get() else { return };
-        self.attendance.is_waiting.store(false, Ordering::SeqCst);
-        self.attendance.end(sockets);
+        if let Some(sockets) = self.sockets.get() {
+            sockets.release(Reason::Waits);
+        }
     }
 }

@@ -334,7 +334,7 @@ impl Task for Turns {
         // A program that attends to the only connection does not serve the sockets that are being connected.
         if engine.attendance.check(sockets, &mut self.checks, now) || !unpoisoned(engine.connecting.lock()).is_empty() {
             // If this thread waited for the lock of a connection that the program serves, both would switch.
-            engine.serve_ready(sockets, !engine.attendance.is_attended());
+            engine.serve_ready(sockets, !sockets.is_attended());
         }
         engine.serve_notified();
         if engine.waiting.load(Ordering::Relaxed) > 0 {
