@@ -4,8 +4,8 @@
 //! `block` claims the blocks of QP numbers, and `group` finds the members of multicast groups. The first message to a
 //! process opens a session (`outgoing`), which that process accepts (`incoming`). A `session` consists of a `socket`,
 //! shared memory (`shared`) with two rings (`ring`) of packets (`codec`), and wake-ups (`wakeup`). A program that polls
-//! delivers the packets that have arrived. If the program does not poll, a thread does this (`reactor`). Both the polls
-//! and the thread use `peers`. After `fork`, a child uses nothing of its parent's transport.
+//! delivers the packets that have arrived. If the program does not poll, the thread of softrnic does this (`reactor`).
+//! Both the polls and the thread use `peers`. After `fork`, a child uses nothing of its parent's transport.
 //!
 //! # Trust
 //!

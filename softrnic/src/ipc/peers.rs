@@ -23,7 +23,7 @@ use crate::wire::transport::{Deliver, Sockets};
 
 /// The maximum number of sessions. Further sessions are refused.
 const MAX_SESSIONS: usize = 1024;
-/// How often a thread that waits for an event receives packets before the thread of the transport continues.
+/// How often a thread that waits for an event receives packets before the thread of softrnic continues.
 const MAX_ROUNDS: u32 = 16;
 
 /// The sessions with other processes.

@@ -78,8 +78,8 @@ enum Rest {
     No,
     /// The program polls.
     Tick,
-    /// There were packets that no poll had received. The program may receive them in this time. The flag tells whether
-    /// the program had polled since the previous tick.
+    /// There were packets that no poll had received. The program may receive them in this time. The flag is set if the
+    /// program had polled since the previous tick.
     Look(bool),
     Parked,
 }

@@ -96,7 +96,7 @@ pub(crate) trait Routes: fmt::Debug + Send + Sync {
 
 /// The sockets of a transport. A thread that waits for a completion event may serve them.
 pub(crate) trait Sockets {
-    /// Makes the calling thread serve the sockets, instead of the thread of the transport, until it calls
+    /// Makes the calling thread serve the sockets, instead of the thread of softrnic, until it calls
     /// [`leave`](Self::leave). Returns a descriptor that is readable while the sockets must be served. Returns `None` if
     /// another thread already serves them, or if there are no sockets yet.
     fn attend(&self) -> Option<BorrowedFd<'_>>;

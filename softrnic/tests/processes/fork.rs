@@ -87,7 +87,7 @@ fn child_opens_devices_while_its_parents_threads_continue() {
                 check_inherited(&sides[0]);
                 let mut own = pair(open(c"soft0"), Setup::default());
                 (0..10).for_each(|round| send_once(&mut own, round));
-                // The send is posted before the receive, so the timer thread of the child must retry the send.
+                // The send is posted before the receive, so the thread of the child must retry the send.
                 let [left, right] = &own;
                 left.send(ibv_wr_opcode::IBV_WR_SEND, 2, &mut [left.piece(0, 64)], |_| {});
                 right.receive(1, &mut [right.piece(0, 64)]);

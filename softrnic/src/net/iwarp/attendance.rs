@@ -1,13 +1,13 @@
 //! Programs that serve the sockets themselves. This saves a switch to the thread of softrnic and back.
 //!
-//! A program attends to the sockets while it polls empty completion queues or waits for completion events. During this
-//! time, the thread does not wait for the sockets. It only checks whether the program has attended to them since the
-//! last check. If not, the program may have stopped, or other work may have its processor. So the thread serves the
-//! sockets at this check. It waits for them again only after several such checks. If it did so at once, each short pause
-//! of the program would cost several switches between the two.
+//! While a program waits for completion events, the thread does not wait for the sockets. While it polls empty completion
+//! queues, the thread does not either, and only checks whether the program has polled since the last check. If not, the
+//! program may have stopped, or other work may have its processor. So the thread serves the sockets at this check. It
+//! waits for them again only after several such checks. If it did so at once, each short pause of the program would cost
+//! several switches between the two.
 //!
 //! A check interrupts the program if all processors are in use. So the interval grows with the time for which the
-//! program attends.
+//! program polls.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::wire::transport::Sockets;
 
 /// The maximum interval of the thread's checks.
 const MAX_INTERVAL: Duration = Duration::from_millis(8);
-/// After this number of checks without an attending program, less those with one, the thread waits for the sockets.
+/// After this number of checks without a polling program, less those with one, the thread waits for the sockets.
 const MAX_MISSED: u32 = 8;
 
 /// The times of the thread's checks.
@@ -29,7 +29,7 @@ const MAX_MISSED: u32 = 8;
 pub(super) struct Checks {
     pub(super) next: Instant,
     interval: Duration,
-    /// The number of checks without an attending program, less the number of checks with one.
+    /// The number of checks without a polling program, less the number of checks with one.
     missed: u32,
 }
 
@@ -38,9 +38,9 @@ impl Checks {
         Self { next: now, interval: TICK, missed: 0 }
     }
 
-    /// Records a check. The next interval is about an eighth of the time for which the program has attended.
-    fn count(&mut self, has_attended: bool, now: Instant) {
-        (self.interval, self.missed) = match has_attended {
+    /// Records a check. The next interval is about an eighth of the time for which the program has polled.
+    fn count(&mut self, has_polled: bool, now: Instant) {
+        (self.interval, self.missed) = match has_polled {
             true => ((self.interval * 9 / 8).min(MAX_INTERVAL), self.missed.saturating_sub(1)),
             false => (TICK, self.missed + 1),
         };

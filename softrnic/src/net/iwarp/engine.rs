@@ -1,7 +1,7 @@
 //! The connections of the process to other hosts.
 //!
-//! The thread of softrnic waits for all sockets. While a program polls empty completion queues or waits for completion events, the
-//! program [attends](super::attendance) to the sockets instead.
+//! The thread of softrnic waits for all sockets. While a program polls empty completion queues or waits for completion
+//! events, the program serves the sockets instead, see [`attendance`](super::attendance).
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};

@@ -150,7 +150,7 @@ impl QpRegistry {
         unpoisoned(self.test_groups.write()).insert(group, ways);
     }
 
-    /// Delivers the packets that have arrived on the transports. If the timer thread could not be started, also runs
+    /// Delivers the packets that have arrived on the transports. If the thread could not be started, also runs
     /// the alarms that are due. Returns whether packets were delivered.
     #[inline]
     pub(crate) fn progress(&self) -> bool {

@@ -254,7 +254,7 @@ fn responder_error_flushes_waiting_requests() {
     let (address, rkey) = b.at(0);
     a.post_bytes(1, Operation::Write { address, rkey: rkey ^ 1 }, 0, 8);
     assert_eq!(a.sent().status, Status::IBV_WC_REM_ACCESS_ERR);
-    // The request is flushed by this thread, or by the timer thread if this thread is just retrying the request.
+    // The request is flushed by this thread, or by the thread of softrnic if this thread is just retrying the request.
     let flushed = poll(&b.sends);
     assert_eq!((flushed.wr_id, flushed.status), (1, FLUSHED));
 }

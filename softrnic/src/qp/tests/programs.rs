@@ -166,7 +166,7 @@ proptest! {
         }
         link.settle();
         let mut found = there.end(&link.a, &link.b);
-        // The timer thread may be running and handle later packets after this.
+        // The thread of softrnic may be running and handle later packets after this.
         let limit = Instant::now() + Duration::from_secs(60);
         while found != expected && Instant::now() < limit {
             thread::sleep(Duration::from_millis(1));

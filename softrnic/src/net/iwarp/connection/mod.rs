@@ -1,9 +1,9 @@
 //! A connection, which is the carrier of one QP on a TCP socket.
 //!
 //! [`Carrier::put`] encodes messages into a buffer. The buffer is passed to TCP when it is full or when
-//! [`Carrier::flush`] is called. A send or write completes when TCP has accepted its last byte. The engine's thread, or
-//! a program that polls, [serves](Connection::serve) the connection. To serve it means to read the socket, to deliver
-//! segments to the QP, and to continue deliveries and writes that were blocked.
+//! [`Carrier::flush`] is called. A send or write completes when TCP has accepted its last byte. The thread of
+//! softrnic, or a program that polls, [serves](Connection::serve) the connection. To serve it means to read the socket,
+//! to deliver segments to the QP, and to continue deliveries and writes that were blocked.
 //!
 //! Lock order: `incoming`, then the locks of the QP, then `outgoing`. `incoming` is held while segments are delivered.
 //! `outgoing` is held only briefly, and never while calling the QP.
