@@ -31,7 +31,6 @@ struct Options {
 
 fn main() -> Result<()> {
     let options = Options::parse();
-    softrnic::register().context("cannot register softrnic")?;
     match &options.peer {
         Some(device) => peer::serve(device),
         None => measure_all(&options),
