@@ -46,6 +46,7 @@ pub(crate) struct Peers {
     pub(super) sockets: OnceLock<SocketSet>,
     /// The sessions that the other process has closed, and that the thread has to end.
     pub(super) closed: Mutex<Vec<Arc<Session>>>,
+    pub(super) has_closed: AtomicBool,
     last_id: AtomicU64,
     pub(super) unsettled: Unsettled,
 }
@@ -73,6 +74,7 @@ impl Peers {
             listeners: Mutex::new(Vec::new()),
             sockets: OnceLock::new(),
             closed: Mutex::new(Vec::new()),
+            has_closed: AtomicBool::new(false),
             last_id: AtomicU64::new(SOCKETS),
             unsettled: Unsettled::new(),
         }

@@ -14,6 +14,7 @@
 //!
 //! [`Sockets`]: crate::wire::transport::Sockets
 
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use std::{mem, thread};
 
@@ -46,6 +47,7 @@ impl Peers {
             if flags.intersects(CLOSED) {
                 sockets.remove(&session.socket);
                 unpoisoned(self.closed.lock()).push(session);
+                self.has_closed.store(true, Ordering::SeqCst);
                 sockets.place.wake();
             } else {
                 socket::take_wakeups(&session.socket);
@@ -195,6 +197,10 @@ impl Turns {
     /// Ends the sessions that the other process has closed. Until all have ended, accepts no connections, so that all
     /// packets of a session are delivered before those of a new one with the same process.
     fn end_sessions(&mut self) -> bool {
+        if !self.peers.has_closed.load(Ordering::SeqCst) {
+            return true;
+        }
+        self.peers.has_closed.store(false, Ordering::SeqCst);
         let mut closed = mem::take(&mut *unpoisoned(self.peers.closed.lock()));
         closed.retain(|session| {
             let has_ended = session.end();
@@ -206,6 +212,7 @@ impl Turns {
         let has_ended = closed.is_empty();
         if !has_ended {
             unpoisoned(self.peers.closed.lock()).append(&mut closed);
+            self.peers.has_closed.store(true, Ordering::SeqCst);
             self.pause(TICK);
         }
         has_ended

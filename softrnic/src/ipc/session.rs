@@ -394,6 +394,9 @@ impl Session {
     /// still received. Returns `false` if this must wait for another thread. The thread of the process calls this
     /// function again later.
     pub(super) fn end(&self) -> bool {
+        if self.state.load(Ordering::Acquire) == OVER {
+            return true;
+        }
         let tail = self.wakeup.receive.tail();
         // With this lock, no other thread receives, and later none does. A part that was received later would wait forever
         // for the rest of its message.
