@@ -45,7 +45,7 @@ fn wake_ups(process: u32) -> u64 {
     let read = |path: &Path, name| fs::read_to_string(path.join(name)).unwrap_or_default();
     let task = tasks
         .filter_map(|task| Some(task.ok()?.path()))
-        .find(|task| read(task, "comm").trim() == "softrnic-iwarp")
+        .find(|task| read(task, "comm").trim() == "softrnic")
         .expect("the process has the device's thread");
     let status = read(&task, "status");
     let count = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
