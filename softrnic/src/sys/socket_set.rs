@@ -268,6 +268,23 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "makes system calls")]
+    fn threads_that_come_and_go_leave_the_sockets_watched() {
+        let (set, _socket) = ready();
+        thread::scope(|scope| {
+            for reason in [Reason::Polled, Reason::Waits, Reason::Expected] {
+                scope.spawn(move || {
+                    for _ in 0..20_000 {
+                        assert!(set.hold(reason) && set.is_attended());
+                        set.release(reason);
+                    }
+                });
+            }
+        });
+        assert!(!set.is_attended() && !set.place.is_quiet());
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "makes system calls")]
     fn packet_between_two_waits_wakes_the_thread_once() {
         let (set, _socket) = ready();
         let mut expectation = Expectation::new(set);
