@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 use std::mem;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::ptr;
 
 use libc::{sockaddr, sockaddr_in, sockaddr_in6, sockaddr_storage, socklen_t};
@@ -99,4 +99,14 @@ pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
         IpAddr::V4(ip) => SocketAddr::new(IpAddr::V4(ip), address.port()),
         IpAddr::V6(_) => address,
     }
+}
+
+/// The address at which the system reaches the peer: an unspecified one stands for this host.
+pub(crate) fn reachable(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
+        _ => return address,
+    };
+    SocketAddr::new(ip, address.port())
 }

@@ -8,7 +8,7 @@ use std::ffi::c_int;
 use std::fmt;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -36,8 +36,9 @@ struct State {
     /// When to make the acceptor; `None` for never.
     next: Option<Instant>,
     has_logged: bool,
-    /// The epolls that watch the listener, with the events.
-    epolls: Vec<(c_int, epoll_event)>,
+    /// Until there is an acceptor: the epolls that watch the listener, with their numbers and the events. These are
+    /// duplicates, because the program may close an epoll and use its number for another.
+    epolls: Vec<(c_int, OwnedFd, epoll_event)>,
 }
 
 impl fmt::Debug for State {
@@ -81,10 +82,10 @@ impl Listener {
         state.next = is_in_use.then(|| Instant::now() + RETRY);
         let acceptor = Arc::new(made.ok()?);
         state.acceptor = Some(Arc::clone(&acceptor));
-        let epolls = state.epolls.clone();
+        let epolls = std::mem::take(&mut state.epolls);
         drop(state);
-        for (epoll, event) in epolls {
-            watch(&acceptor, epoll, libc::EPOLL_CTL_ADD, Some(event));
+        for (_, epoll, event) in epolls {
+            watch(&acceptor, epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, Some(event));
         }
         Some(acceptor)
     }
@@ -92,12 +93,14 @@ impl Listener {
     /// The program has added the listener to an epoll, or changed or removed it.
     pub(crate) fn follow(&self, epoll: c_int, operation: c_int, event: Option<epoll_event>) {
         let mut state = self.state();
-        state.epolls.retain(|(known, _)| *known != epoll);
-        if let Some(event) = event.filter(|_| operation != libc::EPOLL_CTL_DEL) {
-            state.epolls.push((epoll, event));
-        }
         if let Some(acceptor) = &state.acceptor {
-            watch(acceptor, epoll, operation, event);
+            return watch(acceptor, epoll, operation, event);
+        }
+        state.epolls.retain(|(known, ..)| *known != epoll);
+        if let Some(event) = event.filter(|_| operation != libc::EPOLL_CTL_DEL && state.next.is_some())
+            && let Ok(same) = system::duplicate(epoll)
+        {
+            state.epolls.push((epoll, same, event));
         }
     }
 
@@ -105,9 +108,11 @@ impl Listener {
     pub(crate) fn close(&self) {
         let mut state = self.state();
         state.next = None;
+        state.epolls.clear();
         let acceptor = state.acceptor.take();
         drop(state);
-        drop(acceptor);
+        // A call that waits has another handle.
+        acceptor.iter().for_each(|acceptor| acceptor.close());
     }
 
     fn bind(&self) -> io::Result<Acceptor> {
@@ -118,14 +123,16 @@ impl Listener {
         Ok(acceptor)
     }
 
-    /// The descriptor that is readable while a connection over RDMA waits.
-    pub(crate) fn readiness(&self) -> Option<RawFd> {
-        self.acceptor()?.descriptor().ok().map(|fd| fd.as_raw_fd())
+    /// The descriptor that is readable while a connection over RDMA waits. The acceptor keeps it open.
+    pub(crate) fn readiness(&self) -> Option<(Arc<Acceptor>, RawFd)> {
+        let acceptor = self.acceptor()?;
+        let fd = acceptor.descriptor().ok()?.as_raw_fd();
+        Some((acceptor, fd))
     }
 
     /// Whether a connection over RDMA waits.
     pub(crate) fn is_ready(&self) -> bool {
-        self.readiness().is_some_and(system::is_readable)
+        self.readiness().is_some_and(|(_acceptor, fd)| system::is_readable(fd))
     }
 
     /// Returns the next connection over RDMA, if there is one, with its addresses.

@@ -9,17 +9,23 @@
 //! Nothing is put into the pair unless something waits for the descriptor: a call of this library that sleeps, or the
 //! program, which has then made the descriptor non-blocking or named it to `poll`, `select` or `epoll`.
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Wake, Waker};
+use std::time::Instant;
 
+use libc::pollfd;
 use trespass::{Wait, net};
 
-use crate::system::{put, shut, take};
+use crate::system::{self, put, shut, take};
 
 /// More than the program's end accepts.
 const FILL: [u8; 16 << 10] = [0; 16 << 10];
+
+/// The code with which a stream ends that has bytes which the program has not read, so that the peer gets an error.
+pub(crate) const UNREAD: u32 = 1;
 
 #[derive(Debug)]
 pub(crate) struct Mirror {
@@ -27,6 +33,8 @@ pub(crate) struct Mirror {
     /// A duplicate of the program's end: the program may close its number at any time, and the system may then give
     /// the number to another file.
     program: OwnedFd,
+    /// Whether the program waits for edges: each arrival makes one, also while bytes are left.
+    has_edges: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -58,31 +66,39 @@ struct Report {
     mirror: Arc<Mirror>,
     stream: Weak<net::Stream>,
     what: Wait,
+    /// If the program waits for edges: how many requests had arrived at the last report.
+    arrived: AtomicU64,
 }
 
 impl Wake for Report {
     fn wake(self: Arc<Self>) {
-        self.mirror.report(self.what);
-        if self.what == Wait::Read
-            && let Some(stream) = self.stream.upgrade()
-        {
-            self.mirror.show_end(&stream);
+        let stream = self.stream.upgrade().filter(|_| self.what == Wait::Read);
+        let mut is_new = true;
+        if let Some(stream) = &stream {
+            self.mirror.show_end(stream);
+            if self.mirror.has_edges.load(Ordering::Relaxed) {
+                let arrived = stream.wake_on_arrival(&Waker::from(Arc::clone(&self)));
+                is_new = self.arrived.swap(arrived, Ordering::Relaxed) != arrived;
+            }
         }
+        self.mirror.report(self.what, is_new);
     }
 }
 
 impl Mirror {
     /// Creates the mirror, and returns it with the program's end.
     pub(crate) fn new() -> io::Result<(Arc<Mirror>, OwnedFd)> {
-        let [program, library] = crate::system::pair()?;
+        let [program, library] = system::pair()?;
         // The system raises it to its minimum.
-        crate::system::set_option(program.as_raw_fd(), libc::SOL_SOCKET, libc::SO_SNDBUF, &1);
-        let own = crate::system::duplicate(program.as_raw_fd())?;
-        Ok((Arc::new(Mirror { library, program: own, state: Mutex::default() }), program))
+        system::set_option(program.as_raw_fd(), libc::SOL_SOCKET, libc::SO_SNDBUF, &1);
+        let own = system::duplicate(program.as_raw_fd())?;
+        let (has_edges, state) = (AtomicBool::new(false), Mutex::default());
+        Ok((Arc::new(Mirror { library, program: own, has_edges, state }), program))
     }
 
     pub(crate) fn waker(self: &Arc<Self>, what: Wait, stream: &Arc<net::Stream>) -> Waker {
-        Waker::from(Arc::new(Report { mirror: Arc::clone(self), stream: Arc::downgrade(stream), what }))
+        let (mirror, stream) = (Arc::clone(self), Arc::downgrade(stream));
+        Waker::from(Arc::new(Report { mirror, stream, what, arrived: AtomicU64::new(0) }))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -94,23 +110,28 @@ impl Mirror {
         std::mem::replace(&mut self.state().is_watched, true)
     }
 
+    /// Notes that the program waits for edges. Returns whether it did before.
+    pub(crate) fn watch_edges(&self) -> bool {
+        self.has_edges.swap(true, Ordering::Relaxed)
+    }
+
     /// The number of reports so far, for `settle`.
     pub(crate) fn reports(&self, what: Wait) -> u64 {
         self.state().directions[what as usize].reports
     }
 
-    /// Bytes or the end have arrived, or there is room.
-    fn report(&self, what: Wait) {
+    /// Bytes or the end have arrived, or there is room. Nothing `is_new` if an event of another kind has called the waker.
+    fn report(&self, what: Wait, is_new: bool) {
         let mut state = self.state();
         if state.is_closed {
             return;
         }
         let is_watched = state.is_watched;
         let direction = &mut state.directions[what as usize];
-        direction.reports += 1;
+        direction.reports += u64::from(is_new);
         match what {
             // Also if it is readable: this makes a new edge.
-            Wait::Read if is_watched || direction.sleepers != 0 => {
+            Wait::Read if (is_watched || direction.sleepers != 0) && (is_new || !direction.is_filled) => {
                 direction.is_filled = true;
                 self.fill();
             }
@@ -163,14 +184,25 @@ impl Mirror {
         self.state().directions[what as usize].sleepers += 1;
     }
 
-    /// Sleeps until the descriptor is ready, its time limit passes, or a signal arrives. Returns 0 if the descriptor is
+    /// Sleeps until the descriptor is ready, the deadline passes, or a signal arrives. Returns 0 if the descriptor is
     /// readable because of an end.
-    pub(crate) fn sleep(&self, what: Wait) -> io::Result<usize> {
+    pub(crate) fn sleep(&self, what: Wait, deadline: Option<Instant>) -> io::Result<usize> {
         let fd = self.program.as_raw_fd();
-        match what {
-            Wait::Read => take(fd, &mut [0], libc::MSG_PEEK),
-            Wait::Write => put(fd, &[0], 0),
+        let mut flags = 0;
+        if deadline.is_some() {
+            let events = if what == Wait::Read { libc::POLLIN } else { libc::POLLOUT };
+            match system::wait(&mut [pollfd { fd, events, revents: 0 }], deadline) {
+                Ok(0) => return Err(ErrorKind::WouldBlock.into()),
+                Ok(_) => flags = libc::MSG_DONTWAIT,
+                Err(number) => return Err(io::Error::from_raw_os_error(number)),
+            }
         }
+        let slept = match what {
+            Wait::Read => take(fd, &mut [0], libc::MSG_PEEK | flags),
+            Wait::Write => put(fd, &[0], flags),
+        };
+        // Another thread may have cleared the descriptor meanwhile.
+        slept.or_else(|error| if flags != 0 && error.kind() == ErrorKind::WouldBlock { Ok(1) } else { Err(error) })
     }
 
     pub(crate) fn end_sleep(&self, what: Wait) {
@@ -193,8 +225,8 @@ impl Mirror {
         if is_due {
             match stream.is_at_end() {
                 Ok(false) => {}
-                Ok(true) => self.end(),
-                Err(_) => self.fail(),
+                Ok(true) if !was_reset(stream) => self.end(),
+                _ => self.fail(),
             }
         }
     }
@@ -214,13 +246,21 @@ impl Mirror {
     }
 
     fn fill(&self) {
-        // If the pair is full, the descriptor is readable.
-        _ = put(self.library.as_raw_fd(), &FILL[..1], libc::MSG_DONTWAIT);
+        // If the pair is full, the descriptor is readable, but only another byte makes an edge.
+        if put(self.library.as_raw_fd(), &FILL[..1], libc::MSG_DONTWAIT).is_err() {
+            drain(self.program.as_raw_fd());
+            _ = put(self.library.as_raw_fd(), &FILL[..1], libc::MSG_DONTWAIT);
+        }
     }
 
     fn drain(&self) {
         drain(self.library.as_raw_fd());
     }
+}
+
+/// Whether the peer has ended the connection without reading everything.
+pub(crate) fn was_reset(stream: &net::Stream) -> bool {
+    matches!(stream.connection().peer_close(), Some((UNREAD, _)))
 }
 
 fn drain(fd: RawFd) {

@@ -14,6 +14,9 @@ const LINGER: Duration = Duration::from_secs(600);
 /// How long a host counts as unreachable over RDMA after an attempt has taken that long.
 const PAUSE: Duration = Duration::from_secs(60);
 
+/// How long the end of the process waits for the peers at most.
+const LONGEST: Duration = Duration::from_secs(60);
+
 #[derive(Debug)]
 struct State {
     handle: Option<Handle>,
@@ -63,4 +66,11 @@ pub(crate) fn connect(to: SocketAddr) -> io::Result<Connection> {
         state().unreachable.push((to.ip(), Instant::now()));
     }
     connected
+}
+
+/// Waits until the peers have what the process has sent and ended.
+pub(crate) fn drain() {
+    let handle = state().handle.clone();
+    // Fails if they have not within the time.
+    _ = handle.map(|handle| handle.drain(LONGEST));
 }

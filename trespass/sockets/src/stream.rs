@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Waker;
 use std::time::{Duration, Instant};
@@ -13,10 +13,16 @@ use std::time::{Duration, Instant};
 use trespass::{Connection, Wait, net};
 
 use crate::inside::{Inside, refusal};
-use crate::mirror::Mirror;
+use crate::mirror::{Mirror, UNREAD, was_reset};
+use crate::system;
 
 /// How long a call polls before it sleeps.
 const SPIN: Duration = Duration::from_micros(20);
+/// Some states of TCP.
+const ESTABLISHED: u8 = 1;
+const FIN_WAIT2: u8 = 5;
+const CLOSE: u8 = 7;
+const CLOSE_WAIT: u8 = 8;
 /// How many bytes `MSG_PEEK` and `FIONREAD` see at most.
 const AHEAD: usize = 256 << 10;
 
@@ -28,6 +34,12 @@ pub(crate) struct Stream {
     /// Bytes that were looked at before they are read.
     ahead: Mutex<Ahead>,
     is_nonblocking: AtomicBool,
+    /// How long a call waits in each direction, in nanoseconds; 0 means without end.
+    limits: [AtomicU64; 2],
+    /// Whether the program has shut down reading, and writing.
+    is_shut: [AtomicBool; 2],
+    /// Whether the program knows that the connection has failed.
+    is_reported: AtomicBool,
     /// The family of the program's socket, its address and the peer's.
     pub(crate) family: c_int,
     pub(crate) local: SocketAddr,
@@ -53,8 +65,7 @@ pub(crate) struct Manner {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        // A waker of the worker may still run.
-        self.mirror.close();
+        self.end();
     }
 }
 
@@ -76,6 +87,9 @@ impl Stream {
             wakers,
             ahead: Mutex::default(),
             is_nonblocking: AtomicBool::new(false),
+            limits: Default::default(),
+            is_shut: Default::default(),
+            is_reported: AtomicBool::new(false),
             family,
             local,
             peer,
@@ -108,6 +122,34 @@ impl Stream {
         }
     }
 
+    /// The program waits for edges of the descriptor.
+    pub(crate) fn watch_edges(&self) {
+        let Some(_inside) = Inside::enter() else { return };
+        if !self.mirror.watch_edges() {
+            self.stream.wake_on_arrival(&self.wakers[Wait::Read as usize]);
+        }
+    }
+
+    /// Takes over the time limits of a socket. The program's descriptor also keeps them.
+    pub(crate) fn copy_limits(&self, from: RawFd, program: RawFd) {
+        for (limit, name) in self.limits.iter().zip([libc::SO_RCVTIMEO, libc::SO_SNDTIMEO]) {
+            let time = system::copy_time(from, program, name);
+            limit.store(time.as_nanos().try_into().unwrap_or(u64::MAX), Ordering::Relaxed);
+        }
+    }
+
+    /// When a call that begins to wait has waited long enough.
+    fn deadline(&self, what: Wait) -> Option<Instant> {
+        match self.limits[what as usize].load(Ordering::Relaxed) {
+            0 => None,
+            limit => Instant::now().checked_add(Duration::from_nanos(limit)),
+        }
+    }
+
+    fn is_shut(&self, what: Wait) -> bool {
+        self.is_shut[what as usize].load(Ordering::Relaxed)
+    }
+
     fn ahead(&self) -> MutexGuard<'_, Ahead> {
         self.ahead.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -118,7 +160,10 @@ impl Stream {
             let seen = self.mirror.reports(what);
             let waker = &self.wakers[what as usize];
             let is_ready = match what {
-                Wait::Read => self.stream.read_or_wake(&mut [], waker).1 || !self.ahead().bytes.is_empty(),
+                Wait::Read => {
+                    let is_ready = self.stream.read_or_wake(&mut [], waker).1;
+                    is_ready || self.is_shut(what) || !self.ahead().bytes.is_empty()
+                }
                 Wait::Write => self.stream.write_or_wake(&[], waker).1,
             };
             if self.mirror.settle(what, seen, is_ready) {
@@ -138,15 +183,25 @@ impl Stream {
             let (result, is_ready) = self.stream.read_or_wake(&mut bytes[count..], waker);
             match result {
                 Ok(0) if count < bytes.len() => {
-                    self.mirror.end();
-                    return (Ok(count), true);
+                    if was_reset(&self.stream) {
+                        self.mirror.fail()
+                    } else {
+                        self.mirror.end()
+                    };
+                    let error = if count == 0 { self.reset() } else { None };
+                    return (error.map_or(Ok(count), Err), true);
                 }
                 Ok(read) => count += read,
+                Err(_) if count != 0 => return (Ok(count), is_ready),
+                Err(error) if error.kind() == ErrorKind::WouldBlock && self.is_shut(Wait::Read) => {
+                    return (Ok(0), true);
+                }
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::OutOfMemory) => {
+                    return (Err(error), is_ready);
+                }
                 Err(error) => {
-                    if error.kind() != ErrorKind::WouldBlock {
-                        self.mirror.fail();
-                    }
-                    return if count == 0 { (Err(error), is_ready) } else { (Ok(count), is_ready) };
+                    self.mirror.fail();
+                    return (self.report(error).map_or(Ok(0), Err), is_ready);
                 }
             }
             // A short result means that nothing is left: event loops rely on it.
@@ -160,10 +215,10 @@ impl Stream {
     fn read_now(&self, parts: &mut [IoSliceMut<'_>], peeks: bool) -> (io::Result<usize>, bool) {
         let mut ahead = self.ahead();
         if peeks {
-            let result = self.look_ahead(&mut ahead);
+            let (result, is_ready) = self.look_ahead(&mut ahead);
             let (first, second) = ahead.bytes.as_slices();
             let seen = copy(parts, [first, second]);
-            return (if seen == 0 { result.map(|_| 0) } else { Ok(seen) }, true);
+            return if seen == 0 { (result.map(|_| 0), is_ready) } else { (Ok(seen), true) };
         }
         let (first, second) = ahead.bytes.as_slices();
         let mut count = copy(parts, [first, second]);
@@ -198,15 +253,14 @@ impl Stream {
     }
 
     /// Fills the bytes that were looked at.
-    fn look_ahead(&self, ahead: &mut Ahead) -> io::Result<usize> {
+    fn look_ahead(&self, ahead: &mut Ahead) -> (io::Result<()>, bool) {
         let before = ahead.bytes.len();
         if before >= AHEAD {
-            return Ok(before);
+            return (Ok(()), true);
         }
         let mut bytes = vec![0; AHEAD - before];
-        let count = self.read_stream(&mut bytes).0?;
-        ahead.bytes.extend(&bytes[..count]);
-        Ok(before + count)
+        let (result, is_ready) = self.read_stream(&mut bytes);
+        (result.map(|count| ahead.bytes.extend(&bytes[..count])), is_ready)
     }
 
     /// How many bytes can be read.
@@ -228,7 +282,7 @@ impl Stream {
         }
         let waits = !manner.never_waits && !self.is_nonblocking.load(Ordering::Relaxed);
         let Some(inside) = Inside::enter() else { return Err(io::Error::from_raw_os_error(refusal(waits))) };
-        let (mut count, mut spin) = (0, None);
+        let (mut count, mut spin, mut limit) = (0, None, None);
         let mut rest = parts;
         loop {
             let seen = self.mirror.reports(Wait::Read);
@@ -270,11 +324,12 @@ impl Stream {
                 self.mirror.end_sleep(Wait::Read);
                 continue;
             }
-            let slept = inside.sleep(|| self.mirror.sleep(Wait::Read));
+            let deadline = *limit.get_or_insert_with(|| self.deadline(Wait::Read));
+            let slept = inside.sleep(|| self.mirror.sleep(Wait::Read, deadline));
             self.mirror.end_sleep(Wait::Read);
             let is_over = match slept {
-                // The program has shut down reading, or a call that looks at bytes gets no more of them.
-                Ok(0) => manner.peeks && count != 0 || !self.read_stream(&mut []).1,
+                // A call that looks at bytes gets no more of them.
+                Ok(0) => manner.peeks && count != 0,
                 Ok(_) => false,
                 Err(error) if count == 0 => return Err(error),
                 Err(_) => true,
@@ -294,7 +349,7 @@ impl Stream {
         }
         let waits = !never_waits && !self.is_nonblocking.load(Ordering::Relaxed);
         let Some(inside) = Inside::enter() else { return Err(io::Error::from_raw_os_error(refusal(waits))) };
-        let (mut count, mut spin) = (0, None);
+        let (mut count, mut spin, mut limit) = (0, None, None);
         let mut rest = parts;
         loop {
             let seen = self.mirror.reports(Wait::Write);
@@ -309,8 +364,9 @@ impl Stream {
                 Err(error) => Some(error),
             };
             if let Some(error) = failed {
-                self.mirror.fail();
-                return if count == 0 { Err(error) } else { Ok(count) };
+                // Perhaps only writing is shut down.
+                self.mirror.show_end(&self.stream);
+                return if count == 0 { Err(self.refusal(error)) } else { Ok(count) };
             }
             if count == most {
                 // Also a write that takes the last room.
@@ -335,7 +391,8 @@ impl Stream {
             }
             self.mirror.begin_sleep(Wait::Write);
             self.refresh(Wait::Write);
-            let slept = inside.sleep(|| self.mirror.sleep(Wait::Write));
+            let deadline = *limit.get_or_insert_with(|| self.deadline(Wait::Write));
+            let slept = inside.sleep(|| self.mirror.sleep(Wait::Write, deadline));
             self.mirror.end_sleep(Wait::Write);
             if let Err(error) = slept
                 && error.kind() != ErrorKind::BrokenPipe
@@ -348,14 +405,76 @@ impl Stream {
 
     pub(crate) fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         let Some(_inside) = Inside::enter() else { return Err(io::Error::from_raw_os_error(libc::EINTR)) };
-        self.stream.shutdown(how)
+        if self.is_shut(Wait::Write) && !matches!(self.stream.is_at_end(), Ok(false)) {
+            return Err(ErrorKind::NotConnected.into());
+        }
+        if how != Shutdown::Write {
+            // The bytes that have arrived can still be read.
+            self.is_shut[Wait::Read as usize].store(true, Ordering::Relaxed);
+        }
+        if how == Shutdown::Read {
+            return Ok(());
+        }
+        self.stream.shutdown(Shutdown::Write).map_err(|_| ErrorKind::NotConnected)?;
+        self.is_shut[Wait::Write as usize].store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Ends the connection, as the system does for the sockets of a process that ends.
+    pub(crate) fn end(&self) {
+        // A waker of the worker may still run.
+        self.mirror.close();
+        let is_ready = self.stream.read_or_wake(&mut [], &self.wakers[Wait::Read as usize]).1;
+        let is_left = !self.ahead().bytes.is_empty() || is_ready && matches!(self.stream.is_at_end(), Ok(false));
+        self.stream.connection().abandon(if is_left { UNREAD } else { 0 }, "");
+    }
+
+    /// Returns the error of a failure, which the program gets once. Then it finds the end, as with TCP.
+    fn report(&self, error: io::Error) -> Option<io::Error> {
+        (!self.is_reported.swap(true, Ordering::Relaxed)).then_some(error)
+    }
+
+    /// Returns an error if the peer has not read everything, and the program does not know it.
+    fn reset(&self) -> Option<io::Error> {
+        if was_reset(&self.stream) { self.report(ErrorKind::ConnectionReset.into()) } else { None }
+    }
+
+    /// What the program gets for an error of a write.
+    fn refusal(&self, error: io::Error) -> io::Error {
+        match error.kind() {
+            ErrorKind::OutOfMemory | ErrorKind::InvalidInput => Some(error),
+            ErrorKind::BrokenPipe => self.reset(),
+            _ => self.report(error),
+        }
+        .unwrap_or_else(|| ErrorKind::BrokenPipe.into())
+    }
+
+    /// Returns a failure that the program does not know.
+    pub(crate) fn failure(&self) -> Option<io::Error> {
+        let _inside = Inside::enter()?;
+        match self.stream.is_at_end() {
+            Err(error) => self.report(error),
+            Ok(true) => self.reset(),
+            Ok(false) => None,
+        }
+    }
+
+    /// The state of the connection in `tcp_info`.
+    pub(crate) fn state(&self) -> u8 {
+        match self.stream.is_at_end() {
+            Err(_) => CLOSE,
+            Ok(true) if self.is_shut(Wait::Write) || was_reset(&self.stream) => CLOSE,
+            Ok(true) => CLOSE_WAIT,
+            Ok(false) if self.is_shut(Wait::Write) => FIN_WAIT2,
+            Ok(false) => ESTABLISHED,
+        }
     }
 
     /// The socket with the options that the program has set.
     pub(crate) fn options(&self) -> io::Result<RawFd> {
         if self.options.get().is_none() {
             // Another thread may make one meanwhile.
-            _ = self.options.set(crate::system::tcp(self.family)?);
+            _ = self.options.set(system::tcp(self.family)?);
         }
         self.options.get().map(AsRawFd::as_raw_fd).ok_or_else(|| ErrorKind::Other.into())
     }

@@ -6,6 +6,7 @@ use std::mem;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
+use std::time::{Duration, Instant};
 
 use libc::{
     FILE, epoll_event, fd_set, iovec, msghdr, nfds_t, off_t, pollfd, sigset_t, size_t, sockaddr, socklen_t, ssize_t,
@@ -129,16 +130,18 @@ pub(crate) fn shut(socket: BorrowedFd<'_>, how: c_int) {
     unsafe { shutdown(socket.as_raw_fd(), how) };
 }
 
-/// Returns a pair of connected Unix sockets.
+/// Returns a pair of connected Unix sockets. The number of the second is none of the standard ones.
 pub(crate) fn pair() -> io::Result<[OwnedFd; 2]> {
     let mut fds = [-1; 2];
     // SAFETY: the array has space for two descriptors, and only their owners below close them.
-    unsafe {
+    let [first, second] = unsafe {
         if libc::socketpair(libc::AF_UNIX, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0, fds.as_mut_ptr()) != 0 {
             return Err(io::Error::last_os_error());
         }
-        Ok(fds.map(|fd| OwnedFd::from_raw_fd(fd)))
-    }
+        fds.map(|fd| OwnedFd::from_raw_fd(fd))
+    };
+    let second = if second.as_raw_fd() < 3 { duplicate(second.as_raw_fd())? } else { second };
+    Ok([first, second])
 }
 
 /// Returns a socket of which each use fails: the other end is gone, with a byte that it has not read.
@@ -202,7 +205,6 @@ pub(crate) fn control(fd: c_int, command: c_int, argument: c_int) -> io::Result<
     }
 }
 
-/// Duplicates a descriptor.
 /// Returns the number of descriptors for which the system has room now.
 pub(crate) fn most_numbers() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -210,6 +212,7 @@ pub(crate) fn most_numbers() -> usize {
     size.and_then(|size| size.trim().parse().ok()).unwrap_or(libc::FD_SETSIZE)
 }
 
+/// Duplicates a descriptor. The new number is none of the standard ones.
 pub(crate) fn duplicate(fd: c_int) -> io::Result<OwnedFd> {
     // SAFETY: only the owner closes the new descriptor.
     control(fd, libc::F_DUPFD_CLOEXEC, 3).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })
@@ -229,13 +232,59 @@ pub(crate) fn set_option<T>(fd: c_int, level: c_int, name: c_int, value: &T) {
     unsafe { setsockopt(fd, level, name, ptr::from_ref(value).cast(), length) };
 }
 
-/// Copies a time-out of one socket to another.
-pub(crate) fn copy_time(from: c_int, to: c_int, name: c_int) {
+/// How long a socket lets a call wait.
+pub(crate) fn time_limit(fd: c_int, name: c_int) -> Option<Duration> {
+    Some(copy_time(fd, fd, name)).filter(|limit| !limit.is_zero())
+}
+
+/// Copies a time-out of one socket to another, and returns it. Zero stands for none.
+pub(crate) fn copy_time(from: c_int, to: c_int, name: c_int) -> Duration {
     let mut value = timeval { tv_sec: 0, tv_usec: 0 };
     let mut length = size_of::<timeval>() as socklen_t;
     // SAFETY: the value has space for the length.
     let result = unsafe { getsockopt(from, libc::SOL_SOCKET, name, (&raw mut value).cast(), &raw mut length) };
-    if result == 0 && (value.tv_sec, value.tv_usec) != (0, 0) {
+    if result != 0 || (value.tv_sec, value.tv_usec) == (0, 0) {
+        return Duration::ZERO;
+    }
+    if from != to {
         set_option(to, libc::SOL_SOCKET, name, &value);
     }
+    Duration::from_secs(value.tv_sec.unsigned_abs()) + Duration::from_micros(value.tv_usec.unsigned_abs())
+}
+
+/// How many descriptors the process may have.
+pub(crate) fn limit_of_numbers() -> nfds_t {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the limit is a variable.
+    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
+    limit.rlim_cur
+}
+
+/// Waits for descriptors, at most until the deadline. Returns how many are ready, or the error number.
+pub(crate) fn wait(fds: &mut [pollfd], deadline: Option<Instant>) -> Result<c_int, c_int> {
+    let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+    let left = left.map(|left| timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() });
+    let time = left.as_ref().map_or(ptr::null(), ptr::from_ref);
+    // SAFETY: the list has its length, and the time is null or a variable.
+    match unsafe { ppoll(fds.as_mut_ptr(), fds.len() as nfds_t, time, ptr::null()) } {
+        -1 => Err(errno()),
+        count => Ok(count),
+    }
+}
+
+/// Whether all signal handlers of the program let the system restart calls. The system does not say which one has run.
+pub(crate) fn restarts_calls() -> bool {
+    // Nothing sends these to a thread that sleeps.
+    let is_fault = |signal: &c_int| {
+        [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGABRT].contains(signal)
+    };
+    (1..=libc::SIGRTMAX()).filter(|signal| !is_fault(signal)).all(|signal| {
+        // SAFETY: zeros are a valid value, and the call stores another if the signal exists.
+        let action = unsafe {
+            let mut action: libc::sigaction = mem::zeroed();
+            libc::sigaction(signal, ptr::null(), &raw mut action);
+            action
+        };
+        matches!(action.sa_sigaction, libc::SIG_DFL | libc::SIG_IGN) || action.sa_flags & libc::SA_RESTART != 0
+    })
 }

@@ -6,7 +6,8 @@
 //! A descriptor may be closed without this library (by `fclose`, or a system call of the program), and its number may
 //! then be that of another file. So a kind also belongs to a file: each use compares it, which is a system call.
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_uint};
+use std::io;
 use std::process;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError};
@@ -27,6 +28,8 @@ const LISTENER: u8 = 2;
 /// A socket of the kernel that another file cannot replace, because an epoll watches it, a file of C has it, or another number
 /// stands for it.
 const HELD: u8 = 3;
+/// A socket of the kernel that a stream may replace: a call connects it over RDMA.
+const CONNECTING: u8 = 4;
 
 #[derive(Clone, Debug)]
 pub(crate) enum Entry {
@@ -97,13 +100,20 @@ fn slot(fd: c_int) -> Option<MutexGuard<'static, Option<Entry>>> {
 #[inline]
 pub(crate) fn find(fd: c_int) -> Option<Found> {
     match kind(fd) {
-        KERNEL | HELD => None,
+        KERNEL | HELD | CONNECTING => None,
         kind => find_entry(fd, kind),
     }
 }
 
 fn find_entry(fd: c_int, kind: u8) -> Option<Found> {
-    let entry = slot(fd)?.clone();
+    let entry = {
+        let slot = slot(fd)?;
+        // Another thread may have closed the number meanwhile.
+        if place(fd)?.0.load(Ordering::Relaxed) != kind {
+            return None;
+        }
+        slot.clone()
+    };
     match entry {
         Some(Entry::Stream(stream)) => Some(Found::Stream(stream)),
         Some(Entry::Listener(listener)) => Some(Found::Listener(listener)),
@@ -143,7 +153,8 @@ pub(crate) fn insert(fd: c_int, entry: Entry, of: c_int) -> Option<Entry> {
         return Some(entry);
     }
     let value = if matches!(entry, Entry::Stream(_)) { STREAM } else { LISTENER };
-    let before = slot(fd)?.replace(entry);
+    let mut slot = slot(fd)?;
+    let before = slot.replace(entry);
     store(fd, value, of);
     before
 }
@@ -155,14 +166,95 @@ pub(crate) fn insert_inherited(fd: c_int) {
     }
 }
 
-/// Notes that the number is about to be closed. Returns what it stood for.
-pub(crate) fn remove(fd: c_int) -> Option<Entry> {
-    let (kind, _) = place(fd)?;
-    if kind.load(Ordering::Relaxed) == KERNEL || is_borrowed() {
-        return None;
+/// Notes that the socket of a number may become a stream. Returns what identifies the socket. If another call connects the
+/// socket already, both use TCP.
+pub(crate) fn begin(fd: c_int) -> Option<u64> {
+    count_children();
+    let _slot = slot(fd).filter(|_| !is_borrowed())?;
+    let (place, file) = place(fd)?;
+    match kind(fd) {
+        KERNEL => store(fd, CONNECTING, fd),
+        CONNECTING => {
+            place.store(KERNEL, Ordering::Relaxed);
+            return None;
+        }
+        _ => return None,
     }
-    kind.store(KERNEL, Ordering::Relaxed);
-    slot(fd)?.take()
+    Some(file.load(Ordering::Relaxed))
+}
+
+/// Lets a number stand for a stream if its socket has connected since `begin` and nothing else has happened to it.
+/// `replace` puts the descriptor of the stream, which is also `of`, in place of the socket.
+pub(crate) fn finish(
+    fd: c_int,
+    socket: u64,
+    entry: Entry,
+    of: c_int,
+    replace: impl FnOnce() -> c_int,
+) -> io::Result<()> {
+    let changed = || io::Error::other("the program has closed or duplicated the socket meanwhile");
+    let ((place, file), mut slot) = place(fd).zip(slot(fd)).ok_or_else(changed)?;
+    let is_same = file.load(Ordering::Relaxed) == socket && system::socket_of(fd) == socket;
+    if place.load(Ordering::Relaxed) != CONNECTING || !is_same {
+        return Err(changed());
+    }
+    let before = slot.replace(entry);
+    // First: a call of another thread that finds the mirror must also find its stream.
+    store(fd, STREAM, of);
+    let mut failed = None;
+    let mut left = before;
+    if replace() < 0 {
+        failed = Some(io::Error::last_os_error());
+        place.store(KERNEL, Ordering::Relaxed);
+        left = slot.take();
+    }
+    drop(slot);
+    drop(left);
+    failed.map_or(Ok(()), Err)
+}
+
+/// Notes that the socket does not become a stream. Returns whether the number is still its own.
+pub(crate) fn cancel(fd: c_int, socket: u64) -> bool {
+    if let Some(((kind, file), _slot)) = place(fd).zip(slot(fd))
+        && kind.load(Ordering::Relaxed) == CONNECTING
+        && file.load(Ordering::Relaxed) == socket
+    {
+        kind.store(KERNEL, Ordering::Relaxed);
+    }
+    system::socket_of(fd) == socket
+}
+
+/// Makes a system call that takes the numbers from `first` to `last` from their files if `has` says so of its result.
+/// Another thread finds what a number stood for before it, and nothing afterwards.
+pub(crate) fn release(
+    first: c_uint,
+    last: c_uint,
+    call: impl FnOnce() -> c_int,
+    has: impl FnOnce(c_int) -> bool,
+) -> c_int {
+    let numbers = within(first, last).filter(|_| !is_borrowed());
+    let mut slots: Vec<_> = numbers.filter_map(|fd| Some((place(fd)?.0, slot(fd)?))).collect();
+    let result = call();
+    let number = system::errno();
+    let mut entries = Vec::new();
+    if has(result) {
+        for (kind, slot) in &mut slots {
+            kind.store(KERNEL, Ordering::Relaxed);
+            entries.extend(slot.take());
+        }
+    }
+    drop(slots);
+    drop(entries);
+    system::set_errno(number);
+    result
+}
+
+/// The streams of this process.
+pub(crate) fn streams() -> impl Iterator<Item = Arc<Stream>> {
+    within(0, c_uint::MAX).filter(|_| !is_borrowed()).filter_map(|fd| match slot(fd)?.as_ref()? {
+        Entry::Stream(stream) => Some(Arc::clone(stream)),
+        Entry::Listener(_) => None,
+    })
 }
 
 /// Returns the numbers from `first` to `last` that are not the kernel's alone.
@@ -173,13 +265,18 @@ pub(crate) fn within(first: u32, last: u32) -> impl Iterator<Item = c_int> {
 
 /// Notes that an epoll watches the file of this number, or that another number stands for it.
 pub(crate) fn hold(fd: c_int) {
-    if kind(fd) == KERNEL && system::socket_of(fd) != 0 && !is_borrowed() {
-        store(fd, HELD, fd);
+    let is_free = || matches!(kind(fd), KERNEL | CONNECTING);
+    if is_free() && system::socket_of(fd) != 0 && !is_borrowed() {
+        let _slot = slot(fd);
+        if is_free() {
+            store(fd, HELD, fd);
+        }
     }
 }
 
+/// Whether a number is that of a socket of the kernel, of which the table knows something.
 pub(crate) fn is_held(fd: c_int) -> bool {
-    kind(fd) == HELD
+    matches!(kind(fd), HELD | CONNECTING)
 }
 
 /// The process to which the table belongs.

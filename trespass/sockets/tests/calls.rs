@@ -2,6 +2,11 @@
 //! TCP, which is the model, and with the library preloaded.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
+#[path = "calls/ends.rs"]
+mod ends;
+#[path = "calls/events.rs"]
+mod events;
+
 use std::env;
 use std::ffi::{c_int, c_void};
 use std::fs;
@@ -313,6 +318,22 @@ fn program() {
         "look" => looks_wait_for_all_bytes_and_others_are_discarded(),
         "close" => closed_stream_reports_no_event(),
         "signal" => signal_handler_may_use_a_stream(),
+        "listener" => ends::shut_listener_wakes_a_call(),
+        "half" => ends::failed_write_leaves_reads_alone(),
+        "shut" => ends::bytes_can_be_read_after_a_shutdown(),
+        "unread" => ends::unread_bytes_make_an_error_for_the_peer(),
+        "leaving" => ends::peer_of_a_process_that_exits_gets_the_end(),
+        "leave" => ends::leave(),
+        "stopped" => ends::connection_leaves_a_closed_number_alone(),
+        "stop" => ends::stop(),
+        "window" => ends::call_of_a_closed_number_gets_no_other_bytes(),
+        "limit" => ends::time_limit_is_that_of_the_whole_call(),
+        "restart" => ends::signal_restarts_accept(),
+        "peek" => events::look_at_nothing_shows_nothing(),
+        "edge" => events::arrival_after_a_part_was_read_makes_an_edge(),
+        "async" => events::arrival_sends_a_signal(),
+        "lists" => events::lists_are_checked(),
+        "any" => events::any_address_is_that_of_this_host(),
         other => panic!("{other}"),
     }
 }
@@ -354,4 +375,18 @@ properties! {
     looks: "look";
     closed_stream: "close";
     signal_handler: "signal";
+    shut_listener: "listener";
+    failed_write: "half";
+    shut_reader: "shut";
+    unread_bytes: "unread";
+    process_that_exits: "leaving";
+    number_of_a_connection: "stopped";
+    number_that_is_closed: "window";
+    time_limit: "limit";
+    signal_restarts: "restart";
+    look_at_nothing: "peek";
+    arrival_after_a_part: "edge";
+    arrival_sends_a_signal: "async";
+    lists: "lists";
+    any_address: "any";
 }

@@ -228,6 +228,22 @@ impl Stream {
         self.try_or_wake(Wait::Write, waker, |worker| self.write_parts(worker, parts))
     }
 
+    /// Makes the worker call `waker`, once, at a later event of the connection if a read would then return something, also
+    /// if one would do so now. It replaces the waker of [`Stream::read_or_wake`], and may be called by it. Returns a number
+    /// that grows with each arrival.
+    pub fn wake_on_arrival(&self, waker: &Waker) -> u64 {
+        let (handle, id) = (self.inner.connection.handle(), self.inner.connection.id());
+        // Cloned before the worker is locked, and dropped after the lock is released.
+        let mut waker = Some(waker.clone());
+        let arrived = handle.with_quietly(|worker| {
+            let stats = worker.stats(id)?;
+            worker.register_task(id, Wait::Read, &mut waker);
+            Ok(stats.receives + stats.rendezvous_received)
+        });
+        // Nothing arrives after a close, nor in a child of the worker's process.
+        arrived.and_then(|arrived| arrived).unwrap_or_default()
+    }
+
     /// Whether all bytes were read and the end is next. Does not wait.
     ///
     /// # Errors
@@ -366,8 +382,8 @@ impl Stream {
         }
     }
 
-    #[cfg(feature = "tokio")]
-    pub(crate) fn connection(&self) -> &Connection {
+    /// The connection whose bytes these are. A program uses it to end the stream with a code, and to read that of the peer.
+    pub fn connection(&self) -> &Connection {
         &self.inner.connection
     }
 }

@@ -5,8 +5,9 @@ use std::io::{self, ErrorKind};
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsRawFd, IntoRawFd};
 use std::sync::Arc;
+use std::time::Instant;
 
-use libc::{pollfd, sockaddr, socklen_t, timeval};
+use libc::{pollfd, sockaddr, socklen_t};
 
 use super::{done, fail, number};
 use crate::address;
@@ -45,36 +46,40 @@ unsafe extern "C" fn accept(fd: c_int, from: *mut sockaddr, length: *mut socklen
 #[unsafe(no_mangle)]
 unsafe extern "C" fn accept4(fd: c_int, from: *mut sockaddr, length: *mut socklen_t, flags: c_int) -> c_int {
     // SAFETY: guaranteed by the caller.
-    let Some(listener) = table::listener(fd) else { return unsafe { system::accept4(fd, from, length, flags) } };
-    // SAFETY: guaranteed by the caller.
-    let Some(readiness) = listener.readiness() else { return unsafe { system::accept4(fd, from, length, flags) } };
+    let accept = || unsafe { system::accept4(fd, from, length, flags) };
+    let is_known = flags & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) == 0;
+    let Some(listener) = table::listener(fd).filter(|_| is_known) else { return accept() };
+    let mut limit = None;
     loop {
-        match accept_stream(&listener, flags) {
+        // Another thread may have shut down the listener meanwhile.
+        let Some((_acceptor, readiness)) = listener.readiness() else { return accept() };
+        match accept_stream(&listener, fd, flags) {
             Ok(Some((number, peer))) => {
                 // SAFETY: guaranteed by the caller.
                 unsafe { address::store(peer, listener.family, from, length) };
                 return number;
             }
-            // SAFETY: guaranteed by the caller. If no connection waits, the call returns at once.
-            Ok(None) if is_nonblocking(fd) => return unsafe { system::accept4(fd, from, length, flags) },
+            // If no connection waits, the call returns at once.
+            Ok(None) if is_nonblocking(fd) => return accept(),
             Ok(None) => {}
             Err(error) => return fail(number(&error)),
         }
         let mut fds = [fd, readiness].map(|fd| pollfd { fd, events: libc::POLLIN, revents: 0 });
-        // SAFETY: the list has two elements.
-        match unsafe { system::poll(fds.as_mut_ptr(), 2, time_limit(fd)) } {
-            0 => return fail(libc::EAGAIN),
-            -1 => return -1,
-            _ if fds[1].revents != 0 => {}
-            // SAFETY: guaranteed by the caller. If another thread or process has taken the connection, the call waits
-            // for the next one over TCP.
-            _ => return unsafe { system::accept4(fd, from, length, flags) },
+        let deadline = *limit.get_or_insert_with(|| Some(Instant::now() + system::time_limit(fd, libc::SO_RCVTIMEO)?));
+        match system::wait(&mut fds, deadline) {
+            Ok(0) => return fail(libc::EAGAIN),
+            // As the system, which does not restart a call with a time limit.
+            Err(libc::EINTR) if deadline.is_none() && system::restarts_calls() => {}
+            Err(number) => return fail(number),
+            Ok(_) if fds[0].revents == 0 => {}
+            // If another thread or process has taken the connection, the call waits for the next one over TCP.
+            Ok(_) => return accept(),
         }
     }
 }
 
 /// Accepts a connection over RDMA, if one waits. Returns its number and the peer's address.
-fn accept_stream(listener: &Listener, flags: c_int) -> io::Result<Option<(c_int, SocketAddr)>> {
+fn accept_stream(listener: &Listener, fd: c_int, flags: c_int) -> io::Result<Option<(c_int, SocketAddr)>> {
     // The connection keeps waiting if the process has no descriptors for it.
     match system::pair().and_then(|pair| Ok((system::duplicate(pair[0].as_raw_fd())?, pair))) {
         Ok((_, pair)) if table::fits(pair[0].as_raw_fd()) => {}
@@ -92,6 +97,7 @@ fn accept_stream(listener: &Listener, flags: c_int) -> io::Result<Option<(c_int,
     if is_nonblocking {
         system::control(number, libc::F_SETFL, libc::O_NONBLOCK)?;
     }
+    stream.copy_limits(fd, number);
     settings().log(|| format!("accepted {peer} over {}", stream.path()));
     drop(table::insert(program.into_raw_fd(), Entry::Stream(stream), number));
     Ok(Some((number, peer)))
@@ -99,17 +105,6 @@ fn accept_stream(listener: &Listener, flags: c_int) -> io::Result<Option<(c_int,
 
 fn is_nonblocking(fd: c_int) -> bool {
     system::control(fd, libc::F_GETFL, 0).is_ok_and(|flags| flags & libc::O_NONBLOCK != 0)
-}
-
-/// How long the socket lets a call wait, in milliseconds, or -1.
-fn time_limit(fd: c_int) -> c_int {
-    let mut value = timeval { tv_sec: 0, tv_usec: 0 };
-    let mut length = size_of::<timeval>() as socklen_t;
-    let place = (&raw mut value).cast();
-    // SAFETY: the value has space for the length.
-    let result = unsafe { system::getsockopt(fd, libc::SOL_SOCKET, libc::SO_RCVTIMEO, place, &raw mut length) };
-    let time = value.tv_sec.saturating_mul(1000).saturating_add(value.tv_usec / 1000);
-    if result != 0 || time == 0 { -1 } else { time.try_into().unwrap_or(c_int::MAX) }
 }
 
 #[unsafe(no_mangle)]
@@ -122,45 +117,47 @@ unsafe extern "C" fn connect(fd: c_int, to: *const sockaddr, length: socklen_t) 
         Some(Found::Listener(_)) => return unsafe { system::connect(fd, to, length) },
     }
     // SAFETY: guaranteed by the caller.
-    let peer = unsafe { address::read(to, length) }.map(address::canonical);
-    let connected = match peer.filter(|peer| may_use_rdma(fd, *peer)) {
-        None => Ok(false),
-        Some(peer) => connect_stream(fd, peer).map(|()| true),
-    };
-    if let Ok(true) = connected {
-        return 0;
+    let peer = unsafe { address::read(to, length) }.map(address::canonical).map(address::reachable);
+    let mut refused = false;
+    if let Some(peer) = peer.filter(|peer| may_use_rdma(fd, *peer))
+        && let Some(socket) = table::begin(fd)
+    {
+        match connect_stream(fd, socket, peer) {
+            Ok(()) => return 0,
+            Err(error) => refused = error.kind() == ErrorKind::ConnectionRefused,
+        }
+        if !table::cancel(fd, socket) {
+            // Another thread has closed it.
+            return fail(libc::EBADF);
+        }
     }
     // SAFETY: guaranteed by the caller.
     let result = unsafe { system::connect(fd, to, length) };
     // Without a server at all, the program may try again soon.
     let number = system::errno();
-    if let (Some(peer), Err(error)) = (peer, connected)
-        && error.kind() == ErrorKind::ConnectionRefused
-        && (result == 0 || number == libc::EINPROGRESS)
-    {
+    if let Some(peer) = peer.filter(|_| refused && (result == 0 || number == libc::EINPROGRESS)) {
         refusals::note(peer);
         system::set_errno(number);
     }
     result
 }
 
-/// Whether a socket may become a stream: not if an epoll watches it, another number stands for it, or the program has
-/// bound it to an address or a device, or marked it.
+/// Whether a socket may become a stream: not if the program has bound it to an address or a device, marked it, or
+/// wants reports of what the system has sent.
 fn may_use_rdma(fd: c_int, peer: SocketAddr) -> bool {
     let has_option = |name| system::option(fd, libc::SOL_SOCKET, name).is_some_and(|value| value != 0);
     let is_bound = || address::local(fd).is_none_or(|local| local.port() != 0 || !local.ip().is_unspecified());
     settings().port(peer.port()).is_some()
         && table::fits(fd)
-        && !table::is_held(fd)
         && is_tcp(fd)
         && !is_bound()
         && !has_option(SO_BINDTOIFINDEX)
-        && !has_option(libc::SO_MARK)
+        && [libc::SO_MARK, libc::SO_ZEROCOPY, libc::SO_TIMESTAMPING].into_iter().all(|name| !has_option(name))
 }
 
 /// Connects over RDMA, and puts the mirror in place of the socket. Returns an error if the program shall connect over TCP.
-fn connect_stream(fd: c_int, peer: SocketAddr) -> io::Result<()> {
-    let connected = attempt(fd, peer);
+fn connect_stream(fd: c_int, socket: u64, peer: SocketAddr) -> io::Result<()> {
+    let connected = attempt(fd, socket, peer);
     settings().log(|| match &connected {
         Ok(stream) => format!("connected to {peer} over {}", stream.path()),
         Err(error) => format!("connecting to {peer} over TCP: {error}"),
@@ -168,7 +165,7 @@ fn connect_stream(fd: c_int, peer: SocketAddr) -> io::Result<()> {
     connected.map(drop)
 }
 
-fn attempt(fd: c_int, peer: SocketAddr) -> io::Result<Arc<Stream>> {
+fn attempt(fd: c_int, socket: u64, peer: SocketAddr) -> io::Result<Arc<Stream>> {
     if refusals::has(peer) {
         return Err(io::Error::other("the server used TCP only before"));
     }
@@ -181,18 +178,11 @@ fn attempt(fd: c_int, peer: SocketAddr) -> io::Result<Arc<Stream>> {
     let is_nonblocking = flags & libc::O_NONBLOCK != 0;
     let (stream, program) = Stream::new(connection, family, (local, peer), options, is_nonblocking)?;
     system::control(program.as_raw_fd(), libc::F_SETFL, flags)?;
-    for name in [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO] {
-        system::copy_time(fd, program.as_raw_fd(), name);
-    }
-    // First: a call of another thread that finds the mirror must also find its stream.
-    drop(table::insert(fd, Entry::Stream(Arc::clone(&stream)), program.as_raw_fd()));
+    stream.copy_limits(fd, program.as_raw_fd());
     // A program that is executed would find no stream for the number.
     // SAFETY: both descriptors are open, and the program gets another file for this number.
-    if unsafe { system::dup3(program.as_raw_fd(), fd, libc::O_CLOEXEC) } < 0 {
-        let error = io::Error::last_os_error();
-        drop(table::remove(fd));
-        return Err(error);
-    }
+    let replace = || unsafe { system::dup3(program.as_raw_fd(), fd, libc::O_CLOEXEC) };
+    table::finish(fd, socket, Entry::Stream(Arc::clone(&stream)), program.as_raw_fd(), replace)?;
     Ok(stream)
 }
 
@@ -207,7 +197,7 @@ unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
             if let (Some(Found::Listener(listener)), 0, libc::SHUT_RD | libc::SHUT_RDWR) = (found, result, how) {
                 listener.close();
                 // It may listen again, but an epoll may watch it.
-                drop(table::remove(fd));
+                table::release(fd.cast_unsigned(), fd.cast_unsigned(), || 0, |_| true);
                 table::hold(fd);
             }
             return result;

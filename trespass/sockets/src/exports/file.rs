@@ -2,44 +2,45 @@
 
 use std::ffi::{c_char, c_int, c_uint, c_ulong, c_void};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::ptr;
-use std::sync::{Once, OnceLock};
+use std::sync::OnceLock;
 
 use libc::{FILE, posix_spawn_file_actions_t, size_t, ssize_t};
 use trespass::PerProcess;
 
-use super::fail;
+use super::{exit, fail, number};
 use crate::system;
 use crate::table::{self, Entry, Found};
 
+/// The first request that concerns what a socket or an interface has.
+const SIOCATMARK: c_ulong = 0x8905;
+
 #[unsafe(no_mangle)]
 unsafe extern "C" fn close(fd: c_int) -> c_int {
-    // Before the system gives the number to another file.
-    let entry = table::remove(fd);
+    // After an error, too, the number is that of no file.
     // SAFETY: guaranteed by the caller.
-    let result = unsafe { system::close(fd) };
-    let number = system::errno();
-    drop(entry);
-    system::set_errno(number);
-    result
+    table::release(fd.cast_unsigned(), fd.cast_unsigned(), || unsafe { system::close(fd) }, |_| true)
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
-    let entries: Vec<_> = match flags as c_uint & libc::CLOSE_RANGE_CLOEXEC {
-        0 => table::within(first, last).filter_map(table::remove).collect(),
-        _ => Vec::new(),
-    };
     // SAFETY: guaranteed by the caller.
-    let result = unsafe { system::close_range(first, last, flags) };
-    drop(entries);
-    result
+    let call = || unsafe { system::close_range(first, last, flags) };
+    match flags as c_uint & libc::CLOSE_RANGE_CLOEXEC {
+        0 => table::release(first, last, call, |result| result == 0),
+        _ => call(),
+    }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn closefrom(first: c_int) {
+    let first = first.max(0);
     // SAFETY: guaranteed by the caller.
-    unsafe { close_range(first.max(0).cast_unsigned(), c_uint::MAX, 0) };
+    unsafe {
+        if close_range(first.cast_unsigned(), c_uint::MAX, 0) != 0 {
+            // A system without this call.
+            (first..system::most_numbers() as c_int).for_each(|fd| _ = close(fd));
+        }
+    }
 }
 
 /// Lets a new number stand for what another stands for.
@@ -93,16 +94,7 @@ unsafe extern "C" fn dup(fd: c_int) -> c_int {
 
 /// Lets a number that may be in use stand for what another stands for.
 fn replace_number(fd: c_int, number: c_int, duplicate: impl FnOnce() -> c_int) -> c_int {
-    let is_known = table::find(number).is_some();
-    let before = table::remove(number).filter(|_| is_known);
-    let new = duplicate();
-    if new < 0 {
-        let error = system::errno();
-        drop(before.and_then(|before| table::insert(number, before, number)));
-        return fail(error);
-    }
-    drop(before);
-    share(fd, new)
+    share(fd, table::release(number.cast_unsigned(), number.cast_unsigned(), duplicate, |new| new >= 0))
 }
 
 #[unsafe(no_mangle)]
@@ -183,18 +175,6 @@ unsafe extern "C" fn seek_file(_: *mut c_void, _: *mut i64, _: c_int) -> c_int {
     fail(libc::ESPIPE)
 }
 
-/// Writes what the files hold before the worker waits for the bytes of the streams at exit.
-fn flush_at_exit() {
-    extern "C" fn flush() {
-        // SAFETY: a null pointer stands for all files.
-        unsafe { libc::fflush(ptr::null_mut()) };
-    }
-    static ONCE: Once = Once::new();
-    // The worker of a stream has registered its function before, so this one runs first.
-    // SAFETY: the function lives as long as the library, which is never unloaded.
-    ONCE.call_once(|| _ = unsafe { libc::atexit(flush) });
-}
-
 unsafe extern "C" fn close_file(cookie: *mut c_void) -> c_int {
     // SAFETY: the file owns the descriptor.
     unsafe { close(cookie as c_int) }
@@ -206,7 +186,7 @@ unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
     match table::find(fd) {
         Some(Found::Stream(_) | Found::Inherited) => {
             let calls = Calls { read: read_file, write: write_file, seek: Some(seek_file), close: close_file };
-            flush_at_exit();
+            exit::flush_files();
             // SAFETY: guaranteed by the caller. The cookie is the number.
             unsafe { fopencookie(fd as usize as *mut c_void, mode, calls) }
         }
@@ -235,6 +215,9 @@ unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int 
             let result = unsafe { system::fcntl(fd, command, argument) };
             if result == 0 {
                 stream.set_nonblocking(fd, argument as c_int & libc::O_NONBLOCK != 0);
+                if argument as c_int & libc::O_ASYNC != 0 {
+                    stream.watch(fd);
+                }
             }
             result
         }
@@ -275,7 +258,18 @@ unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_in
             }
             result
         }
-        // SAFETY: guaranteed by the caller.
-        _ => unsafe { system::ioctl(fd, request, argument) },
+        // Those of sockets and interfaces, but not who gets signals.
+        libc::TIOCOUTQ | SIOCATMARK..=0x89ff => match stream.options() {
+            // SAFETY: guaranteed by the caller.
+            Ok(options) => unsafe { system::ioctl(options, request, argument) },
+            Err(error) => fail(number(&error)),
+        },
+        _ => {
+            if request == libc::FIOASYNC {
+                stream.watch(fd);
+            }
+            // SAFETY: guaranteed by the caller.
+            unsafe { system::ioctl(fd, request, argument) }
+        }
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use libc::{iovec, msghdr, size_t, sockaddr, socklen_t, ssize_t};
 
-use super::{count, fail};
+use super::{MOST_BYTES, MOST_PARTS, count, fail, parts};
 use crate::stream::{Manner, Stream};
 
 /// How many bytes are discarded at once.
@@ -26,7 +26,7 @@ unsafe fn receive(stream: &Arc<Stream>, to: *mut c_void, length: size_t, flags: 
         return if length == 0 { 0 } else { fail(libc::EFAULT) };
     }
     // SAFETY: guaranteed by the caller. Programs may pass memory that is not initialised; it is only written.
-    let bytes = unsafe { slice::from_raw_parts_mut(to.cast::<u8>(), length) };
+    let bytes = unsafe { slice::from_raw_parts_mut(to.cast::<u8>(), length.min(MOST_BYTES)) };
     receive_parts(stream, &mut [IoSliceMut::new(bytes)], flags)
 }
 
@@ -62,39 +62,23 @@ fn discard(stream: &Arc<Stream>, length: size_t, flags: c_int) -> ssize_t {
     total as ssize_t
 }
 
-/// Returns the parts of a list.
-///
-/// # Safety
-///
-/// The list has `count` parts, each with its bytes.
-unsafe fn parts<'p>(list: *const iovec, count: usize) -> Option<&'p mut [IoSliceMut<'p>]> {
-    match count {
-        0 => Some(Default::default()),
-        1..=1024 if !list.is_null() => {
-            // SAFETY: guaranteed by the caller; `IoSliceMut` has the layout of `iovec`. The list itself is not changed
-            // but through a copy.
-            Some(unsafe { slice::from_raw_parts_mut(list.cast_mut().cast(), count) })
-        }
-        _ => None,
-    }
-}
-
 /// Receives into several buffers.
 ///
 /// # Safety
 ///
-/// As for `parts`.
+/// The list has `count` parts, each with its bytes.
 pub(super) unsafe fn receive_list(stream: &Arc<Stream>, list: *const iovec, count: usize, flags: c_int) -> ssize_t {
     // SAFETY: guaranteed by the caller.
-    let Some(parts) = (unsafe { parts(list, count) }) else { return fail(libc::EINVAL) };
+    let parts = match unsafe { parts(list, count) } {
+        Ok(parts) => parts,
+        Err(number) => return fail(number),
+    };
     if flags & libc::MSG_TRUNC != 0 {
-        // SAFETY: guaranteed by the caller.
-        let list = if count == 0 { &[] } else { unsafe { slice::from_raw_parts(list, count) } };
-        return discard(stream, list.iter().map(|part| part.iov_len).sum(), flags);
+        return discard(stream, parts.iter().map(|part| part.iov_len).sum(), flags);
     }
-    // The call advances its parts; the program's list must stay.
-    let mut copy: Vec<_> = parts.iter_mut().map(|part| IoSliceMut::new(part)).collect();
-    receive_parts(stream, &mut copy, flags)
+    // SAFETY: guaranteed by the caller; the parts are checked.
+    let slice = |part: iovec| IoSliceMut::new(unsafe { slice::from_raw_parts_mut(part.iov_base.cast(), part.iov_len) });
+    receive_parts(stream, &mut parts.into_iter().map(slice).collect::<Vec<_>>(), flags)
 }
 
 replace! {
@@ -129,7 +113,10 @@ replace! {
     stream => {
         let Some(message) = message.as_mut() else { return fail(libc::EFAULT) };
         (message.msg_namelen, message.msg_controllen, message.msg_flags) = (0, 0, 0);
-        receive_list(&stream, message.msg_iov, message.msg_iovlen, flags)
+        match message.msg_iovlen {
+            0..=MOST_PARTS => receive_list(&stream, message.msg_iov, message.msg_iovlen, flags),
+            _ => fail(libc::EMSGSIZE),
+        }
     }
 }
 

@@ -1,7 +1,6 @@
 //! Functions for several messages, and those that also take an offset.
 
 use std::ffi::{c_int, c_uint};
-use std::slice;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -9,7 +8,7 @@ use libc::{iovec, mmsghdr, msghdr, off_t, ssize_t, timespec};
 
 use super::input::{receive_list, recvmsg};
 use super::output::{sendmsg, transmit_list};
-use super::{fail, find};
+use super::{fail, find, parts};
 use crate::stream::Stream;
 use crate::table::Found;
 
@@ -67,11 +66,8 @@ unsafe extern "C" fn sendmmsg(fd: c_int, list: *mut mmsghdr, count: c_uint, flag
         if sent < 0 {
             return (sent, true);
         }
-        let parts = match message.msg_iovlen {
-            0 => &[],
-            // SAFETY: guaranteed by the caller; a message with an invalid list was refused.
-            count => unsafe { slice::from_raw_parts(message.msg_iov, count) },
-        };
+        // SAFETY: guaranteed by the caller.
+        let parts = unsafe { parts(message.msg_iov, message.msg_iovlen) }.unwrap_or_default();
         // The bytes of the next message must not follow a part of this one.
         (sent, (sent as usize) < parts.iter().map(|part| part.iov_len).sum())
     };

@@ -21,6 +21,7 @@ macro_rules! replace {
 }
 
 mod connect;
+mod exit;
 mod file;
 mod input;
 mod many;
@@ -30,8 +31,9 @@ mod wait;
 
 use std::ffi::c_int;
 use std::io::{self, ErrorKind};
+use std::slice;
 
-use libc::ssize_t;
+use libc::{iovec, ssize_t};
 
 use crate::inside::{Inside, refusal};
 use crate::system;
@@ -51,6 +53,39 @@ fn find(fd: c_int) -> Result<Option<Found>, c_int> {
             Err(refusal(flags & libc::O_NONBLOCK == 0))
         }
     }
+}
+
+/// The system transfers no more in one call.
+const MOST_BYTES: usize = 0x7fff_f000;
+/// The longest list of parts.
+const MOST_PARTS: usize = 1024;
+
+/// Checks a list of parts as the system does. Returns those that are not empty, or an error number.
+///
+/// # Safety
+///
+/// The list is null or has `count` parts.
+unsafe fn parts(list: *const iovec, count: usize) -> Result<Vec<iovec>, c_int> {
+    match count {
+        0 => return Ok(Vec::new()),
+        1..=MOST_PARTS if list.is_null() => return Err(libc::EFAULT),
+        1..=MOST_PARTS => {}
+        _ => return Err(libc::EINVAL),
+    }
+    let mut left = MOST_BYTES;
+    let mut parts = Vec::with_capacity(count);
+    // SAFETY: guaranteed by the caller.
+    for part in unsafe { slice::from_raw_parts(list, count) } {
+        match part.iov_len {
+            0 => continue,
+            length if length > isize::MAX as usize => return Err(libc::EINVAL),
+            _ if part.iov_base.is_null() => return Err(libc::EFAULT),
+            length if left != 0 => parts.push(iovec { iov_len: length.min(left), ..*part }),
+            _ => continue,
+        }
+        left -= part.iov_len.min(left);
+    }
+    Ok(parts)
 }
 
 /// A result of a C function.
@@ -76,7 +111,10 @@ fn fail<T: Outcome>(number: c_int) -> T {
 fn count(result: io::Result<usize>) -> ssize_t {
     match result {
         Ok(count) => count as ssize_t,
-        Err(error) => fail(number(&error)),
+        Err(error) => {
+            exit::stay_if_ending();
+            fail(number(&error))
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use libc::{iovec, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t};
 
-use super::{count, fail, find, number};
+use super::{MOST_BYTES, MOST_PARTS, count, exit, fail, find, number, parts};
 use crate::stream::Stream;
 use crate::system;
 use crate::table::{self, Found};
@@ -16,7 +16,13 @@ use crate::table::{self, Found};
 const CHUNK: usize = 128 << 10;
 
 fn transmit(stream: &Arc<Stream>, parts: &mut [IoSlice<'_>], flags: c_int) -> ssize_t {
+    if flags & libc::MSG_OOB != 0 {
+        return fail(libc::EOPNOTSUPP);
+    }
     let result = stream.write(parts, flags & libc::MSG_DONTWAIT != 0);
+    if result.is_err() {
+        exit::stay_if_ending();
+    }
     if let Err(error) = &result
         && number(error) == libc::EPIPE
         && flags & libc::MSG_NOSIGNAL == 0
@@ -37,7 +43,7 @@ unsafe fn transmit_one(stream: &Arc<Stream>, from: *const c_void, length: size_t
         return if length == 0 { 0 } else { fail(libc::EFAULT) };
     }
     // SAFETY: guaranteed by the caller.
-    let bytes = unsafe { slice::from_raw_parts(from.cast::<u8>(), length) };
+    let bytes = unsafe { slice::from_raw_parts(from.cast::<u8>(), length.min(MOST_BYTES)) };
     transmit(stream, &mut [IoSlice::new(bytes)], flags)
 }
 
@@ -47,16 +53,14 @@ unsafe fn transmit_one(stream: &Arc<Stream>, from: *const c_void, length: size_t
 ///
 /// The list has `count` parts, each with its bytes.
 pub(super) unsafe fn transmit_list(stream: &Arc<Stream>, list: *const iovec, count: usize, flags: c_int) -> ssize_t {
-    match count {
-        0 => 0,
-        1..=1024 if !list.is_null() => {
-            // SAFETY: guaranteed by the caller; `IoSlice` has the layout of `iovec`.
-            let parts: &[IoSlice<'_>] = unsafe { slice::from_raw_parts(list.cast(), count) };
-            // The call advances its parts; the program's list must stay.
-            transmit(stream, &mut parts.to_vec(), flags)
-        }
-        _ => fail(libc::EINVAL),
-    }
+    // SAFETY: guaranteed by the caller.
+    let parts = match unsafe { parts(list, count) } {
+        Ok(parts) => parts,
+        Err(number) => return fail(number),
+    };
+    // SAFETY: guaranteed by the caller; the parts are checked.
+    let slice = |part: iovec| IoSlice::new(unsafe { slice::from_raw_parts(part.iov_base.cast(), part.iov_len) });
+    transmit(stream, &mut parts.into_iter().map(slice).collect::<Vec<_>>(), flags)
 }
 
 replace! {
@@ -85,7 +89,10 @@ replace! {
     fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t,
     stream => {
         let Some(message) = message.as_ref() else { return fail(libc::EFAULT) };
-        transmit_list(&stream, message.msg_iov, message.msg_iovlen, flags)
+        match message.msg_iovlen {
+            0..=MOST_PARTS => transmit_list(&stream, message.msg_iov, message.msg_iovlen, flags),
+            _ => fail(libc::EMSGSIZE),
+        }
     }
 }
 

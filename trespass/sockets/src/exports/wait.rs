@@ -2,14 +2,17 @@
 //! them, and add the acceptors of listeners.
 
 use std::ffi::{c_int, c_ulong};
+use std::sync::Arc;
 
 use libc::{epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval};
+use trespass::Acceptor;
 
 use crate::system;
 use crate::table::{self, Found};
 
-/// The program waits for a descriptor. Returns the other descriptor that becomes readable for it, if there is one.
-fn watch(fd: c_int) -> Option<c_int> {
+/// The program waits for a descriptor. Returns the other descriptor that becomes readable for it, if there is one, with
+/// the acceptor that keeps it open.
+fn watch(fd: c_int) -> Option<(Arc<Acceptor>, c_int)> {
     match table::find(fd)? {
         Found::Stream(stream) => {
             stream.watch(fd);
@@ -26,15 +29,18 @@ fn watch(fd: c_int) -> Option<c_int> {
 ///
 /// `fds` has `count` elements.
 unsafe fn wait(fds: *mut pollfd, count: nfds_t, wait: impl FnOnce(*mut pollfd, nfds_t) -> c_int) -> c_int {
-    if fds.is_null() || count == 0 {
+    // The system refuses more than the process may have descriptors.
+    if fds.is_null() || count == 0 || count > 1024 && count > system::limit_of_numbers() {
         return wait(fds, count);
     }
     // SAFETY: guaranteed by the caller.
     let list = unsafe { std::slice::from_raw_parts_mut(fds, count as usize) };
-    let mut added = Vec::new();
+    let (mut added, mut acceptors) = (Vec::new(), Vec::new());
     for (at, entry) in list.iter().enumerate() {
-        if let Some(fd) = watch(entry.fd).filter(|_| entry.events & (libc::POLLIN | libc::POLLRDNORM) != 0) {
+        if let Some((acceptor, fd)) = watch(entry.fd).filter(|_| entry.events & (libc::POLLIN | libc::POLLRDNORM) != 0)
+        {
             added.push((at, pollfd { fd, events: libc::POLLIN, revents: 0 }));
+            acceptors.push(acceptor);
         }
     }
     if added.is_empty() {
@@ -116,13 +122,14 @@ unsafe fn choose(count: c_int, sets: [*mut fd_set; 3], wait: impl FnOnce(c_int, 
         // The system looks at no more bits than that either, so the sets may be shorter than `count`.
         size = size.min(system::most_numbers());
     }
-    let mut added = Vec::new();
+    let (mut added, mut acceptors) = (Vec::new(), Vec::new());
     for (at, set) in sets.into_iter().enumerate() {
         // SAFETY: guaranteed by the caller.
         let words = unsafe { words(set, size) };
         for fd in (0..size).filter(|fd| has(words, *fd)) {
-            if let Some(other) = watch(fd as c_int).filter(|_| at == 0) {
+            if let Some((acceptor, other)) = watch(fd as c_int).filter(|_| at == 0) {
                 added.push((fd, other as usize));
+                acceptors.push(acceptor);
             }
         }
     }
@@ -201,6 +208,14 @@ unsafe extern "C" fn pselect(
 unsafe extern "C" fn epoll_ctl(epoll: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) -> c_int {
     if operation == libc::EPOLL_CTL_ADD {
         watch(fd);
+    }
+    // SAFETY: guaranteed by the caller.
+    let has_edges = unsafe { event.as_ref() }.is_some_and(|event| event.events & libc::EPOLLET as u32 != 0);
+    if has_edges
+        && operation != libc::EPOLL_CTL_DEL
+        && let Some(Found::Stream(stream)) = table::find(fd)
+    {
+        stream.watch_edges();
     }
     // SAFETY: guaranteed by the caller.
     let result = unsafe { system::epoll_ctl(epoll, operation, fd, event) };

@@ -1,5 +1,6 @@
 //! The lock of a worker, which threads take in turns.
 
+use std::io;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
@@ -8,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use rdma_mummy_sys::program::Held;
 
-use super::{Core, Shared};
+use super::{Core, Handle, Shared};
+use crate::worker::Worker;
 use crate::worker::waiters::Woken;
 
 /// The number of turns with events after which a thread lets others use the worker, and the longest time that it waits
@@ -57,6 +59,14 @@ pub(super) fn within<T>(most: Duration, mutex: &Mutex<T>) -> Option<MutexGuard<'
             Err(TryLockError::WouldBlock) if begun.elapsed() >= most => return None,
             Err(TryLockError::WouldBlock) => thread::yield_now(),
         }
+    }
+}
+
+impl Handle {
+    /// Runs code that changes nothing that is sent. Unlike `with`, this wakes nobody: a waker may call it to wait again.
+    pub(crate) fn with_quietly<T>(&self, act: impl FnOnce(&mut Worker) -> T) -> io::Result<T> {
+        self.shared.generation.check()?;
+        Ok(act(&mut self.shared.lock().worker))
     }
 }
 
