@@ -118,9 +118,12 @@ impl Listener {
     fn bind(&self) -> io::Result<Acceptor> {
         let mut address = self.address;
         address.set_port(settings().port(address.port()).unwrap_or_default());
-        let acceptor = Acceptor::bind_on(&rdma::handle()?, address)?;
-        acceptor.descriptor()?;
-        Ok(acceptor)
+        let handle = rdma::handle()?;
+        system::above_standard(|| {
+            let acceptor = Acceptor::bind_on(&handle, address)?;
+            acceptor.descriptor()?;
+            Ok(acceptor)
+        })
     }
 
     /// The descriptor that is readable while a connection over RDMA waits. The acceptor keeps it open.

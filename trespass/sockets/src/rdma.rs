@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 use trespass::{Connection, Generation, Handle, Options, PerProcess, Transport};
 
+use crate::system;
+
 /// How long an attempt may take before the program connects over TCP. A host without a listener refuses at once.
 const LIMIT: Duration = Duration::from_millis(500);
 /// How long a closed stream keeps its bytes for a peer that answers and does not read.
@@ -47,7 +49,8 @@ pub(crate) fn handle() -> io::Result<Handle> {
     // As with TCP, a peer that answers gets the bytes of a closed stream, also if it reads late. A peer that never reads
     // does not keep the memory of the stream.
     options.linger = LINGER;
-    Ok(state.handle.insert(Handle::new(&options)?).clone())
+    let handle = system::above_standard(|| Handle::new(&options))?;
+    Ok(state.handle.insert(handle).clone())
 }
 
 /// Connects, or returns why the program connects over TCP.
@@ -61,7 +64,7 @@ pub(crate) fn connect(to: SocketAddr) -> io::Result<Connection> {
     if is_unreachable {
         return Err(io::Error::new(ErrorKind::HostUnreachable, "the host did not answer over RDMA before"));
     }
-    let connected = Connection::connect_on(&handle, to, Some(LIMIT));
+    let connected = system::above_standard(|| Connection::connect_on(&handle, to, Some(LIMIT)));
     if matches!(&connected, Err(error) if error.kind() == ErrorKind::TimedOut) {
         state().unreachable.push((to.ip(), Instant::now()));
     }

@@ -1,6 +1,7 @@
 //! The functions of the C library that this library replaces, and safe calls of some of them.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_ulong, c_void};
+use std::fs::File;
 use std::io;
 use std::mem;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -216,6 +217,18 @@ pub(crate) fn most_numbers() -> usize {
 pub(crate) fn duplicate(fd: c_int) -> io::Result<OwnedFd> {
     // SAFETY: only the owner closes the new descriptor.
     control(fd, libc::F_DUPFD_CLOEXEC, 3).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Makes descriptors whose numbers are none of the standard ones: the program may have closed those, and use them later.
+pub(crate) fn above_standard<T>(make: impl FnOnce() -> T) -> T {
+    let is_closed = |fd| control(fd, libc::F_GETFD, 0).is_err();
+    let mut fillers = Vec::new();
+    while (0..3).any(is_closed)
+        && let Ok(file) = File::open("/dev/null")
+    {
+        fillers.push(file);
+    }
+    make()
 }
 
 /// Reads an option that is a number.

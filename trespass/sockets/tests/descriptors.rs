@@ -1,6 +1,9 @@
 //! What the library does with descriptors, in processes with the library preloaded: each test starts itself as one.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
+#[path = "descriptors/more.rs"]
+mod more;
+
 use std::env;
 use std::ffi::{c_int, c_ulong, c_void};
 use std::fs::File;
@@ -350,24 +353,29 @@ fn a_connection_waits_until_there_are_descriptors() {
     });
 }
 
+/// Two listeners at one port.
+fn reuse() -> [TcpListener; 2] {
+    let mut port = 0;
+    [(), ()].map(|()| {
+        let socket = socket();
+        let one: c_int = 1;
+        let value = ptr::from_ref(&one).cast();
+        let length = size_of::<c_int>() as libc::socklen_t;
+        // SAFETY: the value has its length.
+        unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_REUSEPORT, value, length) };
+        call(libc::bind, &socket, port);
+        // SAFETY: a call with numbers.
+        assert_eq!(unsafe { libc::listen(socket.as_raw_fd(), 5) }, 0);
+        let listener = TcpListener::from(socket);
+        port = listener.local_addr().unwrap().port();
+        listener
+    })
+}
+
 #[test]
 fn a_listener_gets_its_port_when_another_ends() {
     preloaded("a_listener_gets_its_port_when_another_ends", || {
-        let mut port = 0;
-        let [first, second] = [(), ()].map(|()| {
-            let socket = socket();
-            let one: c_int = 1;
-            let value = ptr::from_ref(&one).cast();
-            let length = size_of::<c_int>() as libc::socklen_t;
-            // SAFETY: the value has its length.
-            unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_REUSEPORT, value, length) };
-            call(libc::bind, &socket, port);
-            // SAFETY: a call with numbers.
-            assert_eq!(unsafe { libc::listen(socket.as_raw_fd(), 5) }, 0);
-            let listener = TcpListener::from(socket);
-            port = listener.local_addr().unwrap().port();
-            listener
-        });
+        let [first, second] = reuse();
         assert_eq!(poll(&first, libc::POLLIN, 0), 0);
         let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
         // SAFETY: only the owner closes the epoll.

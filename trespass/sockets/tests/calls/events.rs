@@ -24,6 +24,7 @@ pub(super) fn look_at_nothing_shows_nothing() {
 pub(super) fn arrival_after_a_part_was_read_makes_an_edge() {
     let [reader, mut writer] = pair();
     reader.set_nonblocking(true).unwrap();
+    writer.set_nodelay(true).unwrap();
     let mut event = libc::epoll_event { events: (libc::EPOLLIN | libc::EPOLLET) as u32, u64: 0 };
     // SAFETY: the event is a variable, and the descriptors are open.
     unsafe {
