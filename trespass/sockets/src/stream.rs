@@ -38,7 +38,7 @@ pub(crate) struct Stream {
     limits: [AtomicU64; 2],
     /// Whether the program has shut down reading, and writing.
     is_shut: [AtomicBool; 2],
-    /// Whether the program knows that the connection has failed.
+    /// Whether the program has got the failure of the connection.
     is_reported: AtomicBool,
     /// The family of the program's socket, its address and the peer's.
     pub(crate) family: c_int,
@@ -434,7 +434,7 @@ impl Stream {
         (!self.is_reported.swap(true, Ordering::Relaxed)).then_some(error)
     }
 
-    /// Returns an error if the peer has not read everything, and the program does not know it.
+    /// Returns an error if the peer has not read everything, and the program has not got it yet.
     fn reset(&self) -> Option<io::Error> {
         if was_reset(&self.stream) { self.report(ErrorKind::ConnectionReset.into()) } else { None }
     }
@@ -449,7 +449,7 @@ impl Stream {
         .unwrap_or_else(|| ErrorKind::BrokenPipe.into())
     }
 
-    /// Returns a failure that the program does not know.
+    /// Returns a failure that the program has not got yet.
     pub(crate) fn failure(&self) -> Option<io::Error> {
         let _inside = Inside::enter()?;
         match self.stream.is_at_end() {

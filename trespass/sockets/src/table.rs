@@ -224,7 +224,7 @@ pub(crate) fn cancel(fd: c_int, socket: u64) -> bool {
     system::socket_of(fd) == socket
 }
 
-/// Makes a system call that takes the numbers from `first` to `last` from their files if `has` says so of its result.
+/// Makes a system call that takes the numbers from `first` to `last` from their files if `has` is true for its result.
 /// Another thread finds what a number stood for before it, and nothing afterwards.
 pub(crate) fn release(
     first: c_uint,
@@ -274,7 +274,7 @@ pub(crate) fn hold(fd: c_int) {
     }
 }
 
-/// Whether a number is that of a socket of the kernel, of which the table knows something.
+/// Whether a number is that of a socket of the kernel, that the table lists.
 pub(crate) fn is_held(fd: c_int) -> bool {
     matches!(kind(fd), HELD | CONNECTING)
 }

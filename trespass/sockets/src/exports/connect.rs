@@ -143,7 +143,7 @@ unsafe extern "C" fn connect(fd: c_int, to: *const sockaddr, length: socklen_t) 
 }
 
 /// Whether a socket may become a stream: not if the program has bound it to an address or a device, marked it, or
-/// wants reports of what the system has sent.
+/// uses reports of what the system has sent.
 fn may_use_rdma(fd: c_int, peer: SocketAddr) -> bool {
     let has_option = |name| system::option(fd, libc::SOL_SOCKET, name).is_some_and(|value| value != 0);
     let is_bound = || address::local(fd).is_none_or(|local| local.port() != 0 || !local.ip().is_unspecified());

@@ -258,7 +258,7 @@ unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_in
             }
             result
         }
-        // Those of sockets and interfaces, but not who gets signals.
+        // Those of sockets and interfaces, but not the receiver of signals.
         libc::TIOCOUTQ | SIOCATMARK..=0x89ff => match stream.options() {
             // SAFETY: guaranteed by the caller.
             Ok(options) => unsafe { system::ioctl(options, request, argument) },

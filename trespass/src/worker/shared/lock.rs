@@ -63,7 +63,7 @@ pub(super) fn within<T>(most: Duration, mutex: &Mutex<T>) -> Option<MutexGuard<'
 }
 
 impl Handle {
-    /// Runs code that changes nothing that is sent. Unlike `with`, this wakes nobody: a waker may call it to wait again.
+    /// Runs code that changes nothing that is sent. Unlike `with`, this calls no waker: a waker may call it to wait again.
     pub(crate) fn with_quietly<T>(&self, act: impl FnOnce(&mut Worker) -> T) -> io::Result<T> {
         self.shared.generation.check()?;
         Ok(act(&mut self.shared.lock().worker))
