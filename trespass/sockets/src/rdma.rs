@@ -16,8 +16,8 @@ const LINGER: Duration = Duration::from_secs(600);
 /// How long a host counts as unreachable over RDMA after an attempt has taken that long.
 const PAUSE: Duration = Duration::from_secs(60);
 
-/// How long the end of the process waits for the peers at most.
-const LONGEST: Duration = Duration::from_secs(60);
+/// How long the end of the process waits for the ends of its streams at most. It has waited for their bytes before.
+const LONGEST: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
 struct State {
