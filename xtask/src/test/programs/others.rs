@@ -56,6 +56,8 @@ pub(crate) const ROWS: &[Row] = &[
     checked!("qemu", "sh {build}/qemu.sh {port}"),
     checked!("qemu_over_tcp", "env SOFTRNIC_DEVICES=softiw0 sh {build}/qemu.sh {port}"),
     checked!("tgt", "sh {build}/tgt.sh {port}"),
+    checked!("wheel_mooncake", "sh {build}/wheels.sh mooncake mooncake-transfer-engine-non-cuda==0.3.13.post1"),
+    checked!("wheel_nixl", "env UCX_TLS=rc_v sh {build}/wheels.sh nixl nixl==1.5.1 nixl-cu12==1.5.1 numpy==2.4.6"),
     checked!("sockets_nginx", "sh {build}/sockets.sh {sockets} {port} nginx"),
     checked!("sockets_python", "sh {build}/sockets.sh {sockets} {port} python3"),
     checked!("sockets_redis", "sh {build}/sockets.sh {sockets} {port} redis-server"),

@@ -67,6 +67,11 @@ impl Row {
         (self.way, program, discriminant(&self.shape))
     }
 
+    /// Whether the row downloads its program.
+    pub(crate) fn is_large(&self) -> bool {
+        matches!(self.shape, Shape::One(line) if line.contains("wheels.sh"))
+    }
+
     /// Whether the server has no option for its port.
     pub(crate) fn has_fixed_port(&self) -> bool {
         match self.shape {
