@@ -86,11 +86,17 @@ impl Pool {
         self.lend(length, LINE, self.shared.limit / 2)
     }
 
-    /// Takes a buffer that is not needed: one that is free, or new memory if the pool has used less than half of its limit.
+    /// Takes a buffer that is not needed: a free one of this size, or new memory if the pool has used less than half of its
+    /// limit.
     pub(crate) fn alloc_to_spare(&self, length: usize) -> Option<Buf> {
-        let is_free = self.shared.lists.get(size_of(length) as usize).is_some_and(|list| list.count().1 != 0);
-        let has_room = || self.bytes() + 2 * HUGE.max(length) <= self.shared.limit / 2;
-        if is_free || has_room() { self.alloc_within_half(length) } else { None }
+        let (size, half) = (size_of(length), self.shared.limit / 2);
+        let has_room = self.bytes() + HUGE.max(length) <= half;
+        let free = self.shared.lists.get(size as usize)?.pop();
+        let piece = match free {
+            None if has_room => self.shared.grow(size, half).ok()?,
+            free => free?,
+        };
+        Some(cut(piece, size, length, LINE))
     }
 
     /// Takes a buffer for a message that the peer announced. If the pool has no device, the buffer may be on the heap,

@@ -24,7 +24,7 @@ pub(crate) struct Stock {
     pub(crate) starved: bool,
     /// The number of buffers that peers may write to, and do not use.
     pub(crate) announced: usize,
-    /// Whether a long message found no memory since the last tick.
+    /// Whether memory was short since the last tick.
     pub(crate) is_short: bool,
     /// Number of turns that the worker has run.
     pub(crate) turn: u32,
@@ -81,6 +81,7 @@ impl Stock {
     fn refill(&mut self) {
         self.pool.segments(AT_ONCE, &mut self.spare);
         self.starved |= self.spare.is_empty();
+        self.is_short |= self.spare.is_empty();
     }
 
     /// Whether `take` has a segment.
@@ -99,6 +100,7 @@ impl Stock {
     pub(crate) fn has_surplus(&mut self) -> bool {
         let has = self.spare.len() >= 2 || self.refill_surplus();
         self.starved |= !has;
+        self.is_short |= !has;
         has
     }
 
@@ -145,6 +147,7 @@ impl Stock {
             self.receives.push(segment);
             added += 1;
         }
+        self.is_short |= added < count;
         self.ledger.total += added;
         added
     }

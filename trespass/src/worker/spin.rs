@@ -45,7 +45,9 @@ impl Spin {
             self.in_vain = most.min(self.in_vain + 1);
             self.skips = if self.in_vain < few { 0 } else { (1 << self.in_vain) - 1 };
         } else if is_long || self.in_vain < few {
-            self.skips = (1 << self.misses) - 1;
+            // A long wait does not shorten the pause after polls in vain.
+            let pause = (1 << self.misses) - 1;
+            self.skips = if self.in_vain < few { pause } else { self.skips.max(pause) };
         }
     }
 

@@ -67,6 +67,14 @@ impl Links {
         self.list.get_mut(id.index as usize)?.as_mut().filter(|link| link.id == id)
     }
 
+    /// Whether a link is over and will be destroyed in one of the next turns.
+    pub(super) fn has_over(&self) -> bool {
+        self.unsettled.iter().any(|&index| {
+            let link = self.list.get(index as usize).and_then(Option::as_ref);
+            link.is_some_and(|link| matches!(link.state, State::Draining { turns: 1.., .. }))
+        })
+    }
+
     /// Stores a link that is being established.
     pub(super) fn enter(&mut self, link: VerbsLink) {
         let index = link.id.index as usize;
@@ -79,7 +87,9 @@ impl Links {
 
     /// Marks a link so that each turn checks it until it is established or has ended.
     pub(super) fn unsettle(&mut self, index: u32) {
-        self.unsettled.push(index);
+        if !self.unsettled.contains(&index) {
+            self.unsettled.push(index);
+        }
         self.quiet = 1;
     }
 

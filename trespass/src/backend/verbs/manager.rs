@@ -259,12 +259,12 @@ pub(super) fn drain(link: &mut VerbsLink, why: Ended, is_disconnected: bool) {
     let is_flushed = !link.flush();
     let deadline = now() + LINGER.as_nanos() as u64;
     let is_disconnected = is_disconnected || is_gone;
-    link.state = State::Draining { why, is_flushed, is_disconnected, deadline, is_over: false };
+    link.state = State::Draining { why, is_flushed, is_disconnected, deadline, turns: 0 };
 }
 
 /// Ends a link without posted requests.
 fn abandon(link: &mut VerbsLink, why: Ended) {
-    link.state = State::Draining { why, is_flushed: true, is_disconnected: true, deadline: 0, is_over: false };
+    link.state = State::Draining { why, is_flushed: true, is_disconnected: true, deadline: 0, turns: 0 };
 }
 
 /// Ends a link whose connection was not established.

@@ -372,7 +372,7 @@ impl Backend for Verbs {
         self.cq.poll_records(&mut self.stash).map_err(|error| io::Error::other(error.to_string()))?;
         // The next turn checks the descriptors.
         (self.links.quiet, self.looked) = (1, 0);
-        Ok(self.stash.is_empty() && self.ended.is_empty())
+        Ok(self.stash.is_empty() && self.ended.is_empty() && !self.links.has_over())
     }
 
     fn fd(&self) -> BorrowedFd<'_> {

@@ -329,6 +329,16 @@ fn a_message_that_was_written_before_the_end_lands() {
 }
 
 #[test]
+fn a_send_completes_although_a_request_that_posts_nothing_follows() {
+    for idle in [Request::Bind, Request::Conceal(Remote { address: 0, key: 0 })] {
+        let mut sides = connected();
+        let message = sides[1].buf(&[7; 2_000]);
+        sides[1].post([Request::Send(message), idle]);
+        until(&mut sides, |sides| sides[1].log.sent == 1);
+    }
+}
+
+#[test]
 fn a_refusal_arrives_with_its_bytes() {
     let mut sides = [Side::new(), Side::new()];
     let any = sides[0].address();

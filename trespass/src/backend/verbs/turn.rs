@@ -12,6 +12,9 @@ use super::{BATCH, Verbs};
 use crate::backend::{Ended, Events, turns_until_look};
 use crate::memory::Buf;
 
+/// The number of turns for which a link that is over stays. A message may arrive in the turn after that in which it was
+/// found to be over, and its requests follow at the end of that turn.
+const SETTLING: u8 = 2;
 /// Interval between checks of the descriptors while the program polls and no link is being established or ended.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
@@ -96,13 +99,10 @@ impl Verbs {
         while let Some(&number) = self.links.unsettled.get(index) {
             let mut slot = self.links.list.get_mut(number as usize);
             let is_over = match slot.as_deref_mut().and_then(Option::as_mut).map(|link| &mut link.state) {
-                Some(State::Draining { is_flushed, is_disconnected, deadline, is_over, .. }) => {
-                    let was_over = std::mem::replace(is_over, *is_flushed && *is_disconnected || *deadline <= now);
-                    if *is_over {
-                        // The worker may not sleep before the next turn.
-                        *deadline = now;
-                    }
-                    was_over
+                Some(State::Draining { is_flushed, is_disconnected, deadline, turns, .. }) => {
+                    let is_over = *is_flushed && *is_disconnected || *deadline <= now;
+                    *turns = if is_over { turns.saturating_add(1) } else { 0 };
+                    *turns > SETTLING
                 }
                 Some(State::Established) | None => {
                     self.links.unsettled.swap_remove(index);

@@ -21,8 +21,12 @@ mod tests;
 const LONGEST: u32 = 32 << 10;
 /// How many bytes a peer that sends much may have announced, in at least two buffers.
 const BYTES: u32 = 256 << 10;
-/// Maximum number of buffers that a peer has announced at a time.
+/// Length of the shortest announced buffer: the smallest size of a pool.
+const SHORTEST: u32 = 4 << 10;
+/// Maximum number of buffers that a peer may use at a time. As many again may wait for the messages that it has written.
 const MOST: usize = 16;
+/// The announced buffers of all peers use at most 1/`SHARE` of a pool.
+const SHARE: usize = 8;
 /// Maximum number of announced buffers that this side accepts from a peer.
 const ACCEPTED: usize = 64;
 /// A message is copied if it uses less than 1/`WASTE` of its buffer.
@@ -59,9 +63,9 @@ impl Landings {
     /// Records that a long message has arrived in another way. A length alone, without the bytes, takes no memory.
     pub(super) fn note(&mut self, length: u32) {
         if length <= LONGEST {
-            self.length = self.length.max(length.next_power_of_two());
+            self.length = self.length.max(length.next_power_of_two().max(SHORTEST));
+            self.idle = 0;
         }
-        self.idle = 0;
     }
 
     /// Records the arrival of a part of a message.
@@ -89,6 +93,7 @@ impl Landings {
         self.is_active()
             && !self.is_withdrawing
             && !self.waits
+            && self.open.len() < 2 * MOST
             && self.open.len() - self.used <= self.count / 2
             && self.has_room(ahead, most)
     }
@@ -267,7 +272,9 @@ impl Whole {
     /// Takes a message that the peer has written. The peer cannot change it any more.
     pub(crate) fn landed(&mut self, token: u32, mut message: Buf, stock: &mut Stock) {
         // A short message in a long buffer would use much more memory than counts as read ahead.
-        if message.len() < (message.len() + message.room()) / WASTE
+        let room = message.len() + message.room();
+        if room > SHORTEST as usize * WASTE
+            && message.len() < room / WASTE
             && let Some(mut copy) = stock.pool.alloc(message.len())
         {
             copy.copy_from_slice(&message);
@@ -318,10 +325,12 @@ impl Whole {
         let most = (self.agreement.segment as usize - HEADER) / Offer::LENGTH;
         let mut payload = Vec::with_capacity(MOST * Offer::LENGTH);
         while landings.open.len() - landings.used < landings.count
+            && landings.open.len() < 2 * MOST
             && payload.len() < most * Offer::LENGTH
             && landings.has_room(self.incoming.inbox.ahead, self.settings.read_ahead)
         {
-            let buffer = stock.pool.alloc_to_spare(landings.length as usize);
+            let may_take = stock.announced * (LONGEST as usize) < stock.pool.limit() / SHARE;
+            let buffer = may_take.then(|| stock.pool.alloc_to_spare(landings.length as usize)).flatten();
             // The peer may report a message that it has not written, and must not get what the memory had before.
             let cleared = buffer.map(|mut buffer| {
                 buffer.fill(0);

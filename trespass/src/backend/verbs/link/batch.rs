@@ -37,12 +37,14 @@ impl Batch<'_> {
         let taken = self.bind(queue, room)?;
         let mut guard = queue.start_post_send();
         let count = requests.len().min(room - taken);
+        // The last request that is posted. A revocation without a window, or of a window that is closing, is not.
+        let last = requests.iter().take(count).rposition(|request| self.posts(request));
         // Whether a request with a buffer follows the list's last signaled request.
         let mut holds = false;
         for index in 0..count {
             let Some(request) = requests.pop_front() else { break };
             let number = self.number | u64::from(self.posted.next);
-            let is_last = index + 1 == count;
+            let is_last = last == Some(index);
             let mut flags = |waits: bool, holds: &mut bool| {
                 *self.unsignaled += 1;
                 if waits || self.is_short || *self.unsignaled >= SIGNAL_EVERY || is_last && *holds {
@@ -132,6 +134,18 @@ impl Batch<'_> {
             }
         }
         guard.post().map_err(|error| io::Error::other(error.to_string()))
+    }
+
+    /// Whether a request leads to one of the device.
+    fn posts(&self, request: &Request) -> bool {
+        match request {
+            Request::Bind => false,
+            Request::Conceal(_) | Request::Revoke(_) | Request::Land { .. } => {
+                let window = self.windows.iter().find(|window| window.is_for(request));
+                window.is_some_and(|window| window.window.is_some() && !window.is_closing)
+            }
+            _ => true,
+        }
     }
 
     /// Posts the requests that bind the waiting memory windows, as one list. Returns the number of these requests.

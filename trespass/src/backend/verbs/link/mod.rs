@@ -41,8 +41,8 @@ pub(super) enum State {
         is_flushed: bool,
         is_disconnected: bool,
         deadline: u64,
-        /// Whether the link was found to be over in an earlier turn. The messages that had arrived were processed since.
-        is_over: bool,
+        /// In how many turns the link was found to be over.
+        turns: u8,
     },
 }
 

@@ -69,11 +69,11 @@ fn kinds(requests: &[Request]) -> Vec<u8> {
 #[test]
 fn announced_buffers_have_nothing_of_earlier_messages() {
     let mut receiver = Receiver::new(2);
-    let used: Vec<Buf> = (0..64).map_while(|_| receiver.stock.pool.alloc(1024)).collect();
+    let used: Vec<Buf> = (0..64).map_while(|_| receiver.stock.pool.alloc(4096)).collect();
     used.into_iter().for_each(|mut buffer| buffer.fill(7));
     assert_eq!(kinds(&receiver.receive_parts()), [Kind::BUFFERS.0]);
     assert_eq!(receiver.announced.len(), 2);
-    assert!(receiver.announced.iter().all(|buffer| buffer.len() == 1024 && buffer.iter().all(|&byte| byte == 0)));
+    assert!(receiver.announced.iter().all(|buffer| buffer.len() == 4096 && buffer.iter().all(|&byte| byte == 0)));
 }
 
 #[test]
@@ -99,9 +99,31 @@ fn buffers_that_are_too_short_are_withdrawn_and_longer_ones_follow() {
     // The peer has used the first buffer.
     let requests = receiver.receive(Frame { a: 1, ..Frame::new(Kind::WITHDRAWN) }, b"").unwrap();
     assert!(matches!(requests[0], Request::Conceal(Remote { address: 2, .. })), "{requests:?}");
-    assert_eq!(receiver.announced.iter().map(|buffer| buffer.len()).collect::<Vec<_>>(), [1024, 1024, 8192, 8192]);
+    assert_eq!(receiver.announced.iter().map(|buffer| buffer.len()).collect::<Vec<_>>(), [4096, 4096, 8192, 8192]);
     let written = receiver.receive(Frame { flags: LAST, a: 1_000, ..Frame::new(Kind::WRITTEN) }, b"").unwrap();
     assert!(matches!(written[0], Request::Land { remote: Remote { address: 1, .. }, .. }), "{written:?}");
+}
+
+/// The peer claims again and again to have used all buffers, and reports no message.
+#[test]
+fn buffers_that_a_peer_claims_to_have_used_are_limited() {
+    let mut receiver = Receiver::new(2);
+    for round in 0..100 {
+        receiver.receive_parts();
+        // Time passes without messages, so the buffers are withdrawn.
+        (0..IDLE).for_each(|tick| receiver.connection.whole().tick(500 * u64::from(tick), &mut receiver.stock));
+        let requests = receiver.turn();
+        let withdrawal = requests.iter().find_map(|request| match request {
+            Request::Send(send) if send[0] == Kind::WITHDRAW.0 => Frame::parse(send),
+            _ => None,
+        });
+        let Some(withdrawal) = withdrawal else {
+            assert!(round > 1 && receiver.stock.announced <= 2 * MOST);
+            return;
+        };
+        receiver.receive(Frame { a: withdrawal.a, ..Frame::new(Kind::WITHDRAWN) }, b"").unwrap();
+    }
+    panic!("{} buffers are announced", receiver.stock.announced);
 }
 
 #[test]
