@@ -305,7 +305,7 @@ impl Peers {
 
     /// Whether any session is ready.
     pub(super) fn is_ready(&self) -> bool {
-        self.next_ready(0).is_some()
+        unpoisoned(self.sessions.read()).iter().any(|session| session.is_ready())
     }
 
     /// Requests wake-ups of the thread from now on. Returns `false` if a session is already ready.

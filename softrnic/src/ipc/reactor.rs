@@ -71,6 +71,9 @@ pub(super) struct Turns {
     last: Option<Instant>,
     rest: Rest,
     expectation: Expectation,
+    /// Whether there were events since the last turn. They have taken the wake-ups of the sessions, so the sessions must
+    /// be served or parked again.
+    has_events: bool,
 }
 
 /// Why the thread has returned from its last turn.
@@ -101,6 +104,7 @@ impl Turns {
             last: None,
             rest: Rest::No,
             expectation: Expectation::new(sockets),
+            has_events: false,
         }
     }
 
@@ -230,6 +234,7 @@ impl Turns {
 
 impl Task for Turns {
     fn event(&mut self, id: u64) {
+        self.has_events = true;
         self.peers.handle_sessions(self.sockets);
         if id == SOCKETS {
             self.expectation.woken();
@@ -243,7 +248,8 @@ impl Task for Turns {
     fn turn(&mut self) -> Next {
         self.check_times();
         self.end_sessions();
-        let is_parked = matches!(self.rest, Rest::Parked) && self.peers.sleeper.is_parked();
+        let had_events = mem::take(&mut self.has_events);
+        let is_parked = matches!(self.rest, Rest::Parked) && self.peers.sleeper.is_parked() && !had_events;
         if self.expectation.look() && is_parked && !self.peers.is_ready() && !self.peers.has_polled() {
             return self.wake_time();
         }
@@ -267,5 +273,54 @@ impl Task for Turns {
         } else {
             self.park(if is_forced { Sleep::UntilWoken } else { Sleep::UntilPolled })
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{end, end_on, part};
+    use super::*;
+    use crate::sys::thread::Reactor;
+    use crate::wire::packet::{BLOCK, Packet, Payload};
+    use crate::wire::transport::{Routes, Sockets};
+
+    /// The test makes the turns of the receiver.
+    #[test]
+    #[cfg_attr(miri, ignore = "creates sockets")]
+    fn packet_wakes_the_thread_after_an_event_has_taken_the_wakeups() {
+        let (here, there) = (end(), end_on(Reactor::not_started));
+        let number = there.host.claim().unwrap() * BLOCK;
+        let peers = there.host.0.get();
+        let sockets = peers.sockets.get().unwrap();
+        let mut turns = Turns::new(peers, sockets);
+        here.host.claim().unwrap();
+        let carrier = here.host.carrier(number).unwrap();
+        let put = || carrier.put(&Packet::Part(part(number, 0)), Payload::Bytes(&[])).unwrap();
+        let rest = |turns: &mut Turns| while matches!(turns.turn(), Next::Now) {};
+        let mut listener = 0;
+        peers.each_listener(|id, _| listener = id);
+        turns.event(listener);
+        turns.event(peers.id() - 1);
+        rest(&mut turns);
+
+        // The program waits, and a packet then wakes the thread.
+        peers.attend().unwrap();
+        Sockets::serve(peers);
+        peers.leave();
+        put();
+        turns.event(SOCKETS);
+        rest(&mut turns);
+        assert_eq!(there.seen.parts.lock().unwrap().len(), 1);
+        assert!(turns.expectation.next_look.is_some());
+
+        // A poll receives the next packet, but leaves its wake-up.
+        put();
+        assert!(peers.progress());
+        turns.event(listener);
+        turns.expectation.next_look = Some(Instant::now());
+        rest(&mut turns);
+        assert!(turns.expectation.next_look.is_none() && sockets.place.is_quiet());
+        put();
+        assert!(!sockets.place.is_quiet());
     }
 }
