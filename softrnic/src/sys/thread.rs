@@ -3,11 +3,13 @@
 
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
-use std::{fmt, io, thread};
+use std::{fmt, io, mem, thread};
 
+use rdma_mummy_sys::program::Held;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll};
 use rustix::io::Errno;
 
@@ -170,8 +172,10 @@ impl Reactor {
             for event in events {
                 let (slot, id) = (event.data.u64() & WAKE, event.data.u64() >> SLOT_BITS);
                 if let Some(served) = tasks.get_mut(slot as usize) {
-                    served.next = Next::Now;
-                    served.task.event(id);
+                    served.call(|task| {
+                        task.event(id);
+                        Next::Now
+                    });
                 }
             }
             // The clock is read only if there is a time, because on some machines reading it is a system call.
@@ -183,10 +187,26 @@ impl Reactor {
                     Next::Now => true,
                 };
                 if is_due || woken & (1 << slot) != 0 {
-                    served.next = served.task.turn();
+                    served.call(|task| task.turn());
                 }
             }
         }
+    }
+}
+
+impl Served {
+    /// Calls the task, which returns when its next turn is. A panic ends only this call, because the other tasks need
+    /// the thread, too.
+    fn call(&mut self, call: impl FnOnce(&mut dyn Task) -> Next) {
+        // A task logs while it holds locks that the logger may need.
+        let _held = Held::new();
+        let called = catch_unwind(AssertUnwindSafe(|| call(&mut *self.task)));
+        self.next = called.unwrap_or_else(|payload| {
+            // Its drop could panic too.
+            mem::forget(payload);
+            rdma_mummy_sys::log!(error, "a task of the thread has panicked; it continues in {PAUSE:?}");
+            Next::At(Instant::now() + PAUSE)
+        });
     }
 }
 
@@ -344,6 +364,31 @@ mod tests {
         assert_eq!([(); 2].map(|()| seen.recv_timeout(LONG)), [Ok(("second", None)); 2], "the start and the time");
         second.wake();
         assert_eq!(seen.recv_timeout(LONG), Ok(("second", None)));
+    }
+
+    /// Panics in its first turn.
+    struct Fragile {
+        turns: Sender<()>,
+        has_panicked: bool,
+    }
+
+    impl Task for Fragile {
+        fn turn(&mut self) -> Next {
+            assert!(mem::replace(&mut self.has_panicked, true), "the first turn of a test's task");
+            _ = self.turns.send(());
+            Next::Never
+        }
+    }
+
+    #[test]
+    fn task_that_panics_continues_and_ends_no_other() {
+        let (turns, seen) = mpsc::channel();
+        let (calls, of_other) = mpsc::channel();
+        let reactor = Reactor::of_test();
+        reactor.add(|_| Ok(Box::new(Fragile { turns, has_panicked: false }))).unwrap();
+        reactor.add(|_| Ok(Box::new(Reporter { name: "other", calls, delay: None }))).unwrap();
+        assert_eq!(of_other.recv_timeout(LONG), Ok(("other", None)));
+        assert_eq!(seen.recv_timeout(LONG), Ok(()));
     }
 
     /// One task has events all the time.
