@@ -295,8 +295,9 @@ impl QueuePair {
         unpoisoned(self.responder.lock()).release(queue);
     }
 
-    /// Continues the requests that wait. The timer calls this function, and waits for no other thread: the responder sets no
-    /// alarms, and another thread may hold its lock during a long copy.
+    /// Continues the requests that wait. The timer calls this function. The call may execute requests of this QP, and so
+    /// copy their messages or wait for the thread that holds the lock of a peer while it copies. The responder of this QP
+    /// sets no alarms.
     pub(crate) fn expired(&self) {
         self.notify(ALARM);
     }

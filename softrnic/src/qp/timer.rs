@@ -164,21 +164,20 @@ fn run_due() {
 struct Alarms;
 
 impl Task for Alarms {
-    /// Runs the alarms that are due, and returns the time of the earliest other one.
+    /// Runs the first alarm that is due, or returns the time of the next one. An alarm may copy messages, so the other
+    /// tasks have their turns between two alarms.
     fn turn(&mut self) -> Next {
-        let now = Instant::now();
-        loop {
-            let mut queue = unpoisoned(QUEUE.get().lock());
-            let next = queue.alarms.peek().map(|Reverse(first)| first.when);
-            queue.is_awake = next.is_some_and(|next| next <= now);
-            if !queue.is_awake {
-                return next.into();
-            }
-            let alarm = queue.alarms.pop();
-            // No lock is held while an alarm runs.
-            drop(queue);
-            call(alarm);
+        let mut queue = unpoisoned(QUEUE.get().lock());
+        let next = queue.alarms.peek().map(|Reverse(first)| first.when);
+        queue.is_awake = next.is_some_and(|next| next <= Instant::now());
+        if !queue.is_awake {
+            return next.into();
         }
+        let alarm = queue.alarms.pop();
+        // No lock is held while an alarm runs.
+        drop(queue);
+        call(alarm);
+        Next::Now
     }
 }
 
