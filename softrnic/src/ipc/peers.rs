@@ -328,6 +328,7 @@ impl Sockets for Peers {
 
     fn serve(&self) -> bool {
         let Some(sockets) = self.sockets.get() else { return false };
+        sockets.served();
         self.handle_sessions(sockets);
         let mut has_found = false;
         for _ in 0..MAX_ROUNDS {

@@ -89,16 +89,16 @@ pub(crate) struct SocketSet {
     /// The [`Reason`]s why the thread does not wait for the sockets. They change only under the lock `change`.
     reasons: AtomicU8,
     change: Mutex<()>,
-    /// Whether a program has begun to wait since this flag was last cleared.
-    has_waited: AtomicBool,
+    /// Whether a program that waits has served the sockets since this flag was last cleared.
+    has_served: AtomicBool,
 }
 
 impl SocketSet {
     pub(crate) fn new(place: Place) -> Result<Self, Errno> {
         let all = Descriptor::open(|| epoll::create(epoll::CreateFlags::CLOEXEC))?;
         place.watch(&all, SOCKETS, epoll::EventFlags::IN)?;
-        let (reasons, change, has_waited) = (AtomicU8::new(0), Mutex::new(()), AtomicBool::new(false));
-        Ok(Self { place, all, reasons, change, has_waited })
+        let (reasons, change, has_served) = (AtomicU8::new(0), Mutex::new(()), AtomicBool::new(false));
+        Ok(Self { place, all, reasons, change, has_served })
     }
 
     pub(crate) fn add(&self, socket: &Descriptor, id: u64, flags: epoll::EventFlags) -> Result<(), Errno> {
@@ -152,10 +152,13 @@ impl SocketSet {
 
     /// See `Sockets::attend` in `wire`.
     pub(crate) fn attend(&self) -> Option<BorrowedFd<'_>> {
-        self.hold(Reason::Waits).then(|| {
-            self.has_waited.store(true, Ordering::Relaxed);
-            self.all.as_fd()
-        })
+        self.hold(Reason::Waits).then(|| self.all.as_fd())
+    }
+
+    /// Records that a program that waits serves the sockets. A wait may end without that, for example if the program
+    /// always has another descriptor that is ready.
+    pub(crate) fn served(&self) {
+        self.has_served.store(true, Ordering::Relaxed);
     }
 
     /// Calls `handle` with the ID and the events of each socket that is ready.
@@ -173,8 +176,8 @@ impl SocketSet {
 ///
 /// If a packet arrives between two waits of a program, the thread would wake up, and compete with the program for a
 /// processor and for the locks. The program would receive the packet at its next wait anyway. So after such a wake-up, the
-/// thread does not wait for the sockets, but only looks from time to time. If the program has not waited meanwhile, it may
-/// do other work, and the thread waits for the sockets again.
+/// thread does not wait for the sockets, but only looks from time to time. If the program has not served them meanwhile,
+/// it may do other work, and the thread waits for the sockets again.
 #[derive(Debug)]
 pub(crate) struct Expectation {
     sockets: &'static SocketSet,
@@ -193,7 +196,7 @@ impl Expectation {
 
     /// Handles a wake-up of the thread by a socket.
     pub(crate) fn woken(&mut self) {
-        if self.next_look.is_some() || !self.sockets.has_waited.swap(false, Ordering::Relaxed) {
+        if self.next_look.is_some() || !self.sockets.has_served.swap(false, Ordering::Relaxed) {
             return;
         }
         if self.passes > 0 {
@@ -204,14 +207,14 @@ impl Expectation {
         }
     }
 
-    /// Looks whether the program has waited, if it is time. Returns whether the thread now must look at the sockets.
+    /// Looks whether the program has served the sockets, if it is time. Returns whether the thread now must look at the sockets.
     pub(crate) fn look(&mut self) -> bool {
         let Some(next_look) = self.next_look else { return false };
         let now = Instant::now();
         if now < next_look {
             return false;
         }
-        if self.sockets.has_waited.swap(false, Ordering::Relaxed) {
+        if self.sockets.has_served.swap(false, Ordering::Relaxed) {
             self.next_look = Some(now + LOOK);
             self.next_passes = (self.next_passes / 2).max(1);
         } else {
@@ -288,12 +291,17 @@ mod tests {
     fn packet_between_two_waits_wakes_the_thread_once() {
         let (set, _socket) = ready();
         let mut expectation = Expectation::new(set);
-        let wait = || {
+        let wait_without_service = || {
             set.attend().unwrap();
             set.release(Reason::Waits);
         };
+        let wait = || {
+            set.served();
+            wait_without_service();
+        };
+        wait_without_service();
         expectation.woken();
-        assert!(!set.place.is_quiet(), "no program has waited");
+        assert!(!set.place.is_quiet(), "no program has served the sockets");
         wait();
         expectation.woken();
         for _ in 0..10 {
@@ -301,7 +309,8 @@ mod tests {
             wait();
             look(&mut expectation);
         }
-        // The program does other work.
+        // The program does other work, or its waits end at once.
+        wait_without_service();
         look(&mut expectation);
         assert!(!set.place.is_quiet());
         // The more often it does so, the later the thread expects again that it waits.
