@@ -46,6 +46,8 @@ pub(super) struct Channel {
     /// The epoll descriptor with the sockets and the timer.
     pub(super) sources: Arc<OwnedFd>,
     place: Place,
+    /// The number of the channel in events of the thread.
+    number: u64,
     /// Whether the thread waits for the sources.
     is_attended: Cell<bool>,
     timer: OwnedFd,
@@ -86,7 +88,7 @@ impl Watched {
 }
 
 impl Channel {
-    fn new(place: Place) -> Result<Self, Errno> {
+    fn new(place: Place, number: u64) -> Result<Self, Errno> {
         let events = EventFdQueue::new()?;
         let sources = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system)?;
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
@@ -98,26 +100,21 @@ impl Channel {
             events: Arc::new(events),
             sources: Arc::new(sources),
             place,
+            number,
             is_attended: Cell::new(true),
             timer,
             armed: Cell::new(None),
             deadlines: BTreeSet::new(),
         };
-        place.watch(&*channel.sources, channel.number(), ONCE).map_err(system)?;
+        place.watch(&*channel.sources, number, ONCE).map_err(system)?;
         Ok(channel)
-    }
-
-    /// The number of the channel in events of the thread.
-    fn number(&self) -> u64 {
-        // The conversion is lossless, because addresses have at most 64 bits.
-        self.c.addr() as u64
     }
 
     /// Lets the thread wait for the sources if no event is queued.
     fn attend(&self) {
         if self.events.is_empty()
             && !self.is_attended.replace(true)
-            && let Err(error) = self.place.rewatch(&*self.sources, self.number(), ONCE)
+            && let Err(error) = self.place.rewatch(&*self.sources, self.number, ONCE)
         {
             rdma_mummy_sys::log!(error, "cannot wait for the peers of an event channel: epoll failed: {error}");
         }
@@ -164,6 +161,8 @@ impl Channel {
 
 impl Drop for Channel {
     fn drop(&mut self) {
+        // If a child has inherited the sources, the events do not end when this process closes them.
+        self.place.unwatch(&*self.sources);
         // SAFETY: `c` is a box created with the channel, and is freed only here.
         drop(unsafe { Box::from_raw(self.c) });
     }
@@ -172,7 +171,8 @@ impl Drop for Channel {
 impl World {
     /// Creates a channel, and returns the address of its C struct.
     pub(super) fn make_channel(&mut self) -> Result<*mut rdma_event_channel, Errno> {
-        let channel = Channel::new(self.place()?)?;
+        self.next_source += 1;
+        let channel = Channel::new(self.place()?, self.next_source)?;
         let c = channel.c;
         self.channels.insert(c.addr(), channel);
         Ok(c)
@@ -188,9 +188,11 @@ impl World {
         Ok(place)
     }
 
-    /// Handles the sources of a channel in the thread. `rdma_get_cm_event` returns the error if this fails.
-    fn attend(&mut self, channel: usize) {
-        let Some(found) = self.channels.get(&channel) else { return };
+    /// Handles the sources of the channel with this number in the thread. `rdma_get_cm_event` returns the error if this
+    /// fails.
+    fn attend(&mut self, number: u64) {
+        let mut channels = self.channels.iter();
+        let Some((&channel, found)) = channels.find(|(_, channel)| channel.number == number) else { return };
         found.is_attended.set(false);
         // A peer may keep a source ready all the time, so this is one turn, and other threads then get the lock.
         let polled = self.poll_sources(channel);
@@ -380,8 +382,7 @@ impl Task for Turns {
             // A program may hold the lock for long, for example while it accepts many connections.
             let Some(mut world) = try_world() else { return Next::At(Instant::now() + RETRY) };
             self.ready.pop();
-            // The conversion is lossless, because the number is the address of a channel.
-            world.attend(channel as usize);
+            world.attend(channel);
         }
         Next::Never
     }

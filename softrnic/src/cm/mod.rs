@@ -73,6 +73,7 @@ struct World {
     events: HashMap<usize, Taken>,
     /// The sources that belong to the descriptors in channels.
     sources: BTreeMap<u64, Source>,
+    /// The last number of a source or of a channel.
     next_source: u64,
     /// The place in the thread of softrnic, which handles sources.
     place: Option<Place>,

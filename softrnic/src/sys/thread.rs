@@ -288,7 +288,9 @@ impl Place {
         events.iter().all(|event| event.data.u64() == WAKE)
     }
 
+    /// Packs an ID, which has at most 61 bits, with the place.
     fn data(self, id: u64) -> epoll::EventData {
+        debug_assert!(id <= u64::MAX >> SLOT_BITS);
         epoll::EventData::new_u64(id << SLOT_BITS | self.slot)
     }
 
