@@ -101,8 +101,15 @@ impl Waiting {
 
     /// Closes the connections whose handshake has timed out. Returns the time at which this function must be called
     /// again.
-    pub(super) fn close_expired(&mut self, now: Instant) -> Option<Instant> {
-        self.0.retain(|_, pending| pending.until > now);
+    pub(super) fn close_expired(&mut self, place: Place, now: Instant) -> Option<Instant> {
+        self.0.retain(|_, pending| {
+            let is_late = pending.until <= now;
+            if is_late {
+                // If a child has inherited the socket, the events do not end when this process closes it.
+                place.unwatch(&pending.socket);
+            }
+            !is_late
+        });
         self.0.values().map(|pending| pending.until).min()
     }
 }

@@ -18,8 +18,8 @@
 //! and a random number, but not by its process. A process of the same user can also use up the sessions
 //! (`peers::MAX_SESSIONS`).
 //!
-//! The thread that detects an error logs it (crate `log`, mostly at level `debug`) while it holds locks. A logger must
-//! therefore not call verbs, nor wait for a thread that calls verbs.
+//! The thread that detects an error logs it (crate `log`, mostly at level `debug`) when it has released its locks, so a
+//! logger may call verbs (`rdma_mummy_sys::program`). While the thread of softrnic runs the logger, it receives nothing.
 
 mod block;
 mod codec;

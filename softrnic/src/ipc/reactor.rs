@@ -14,11 +14,13 @@
 //!
 //! [`Sockets`]: crate::wire::transport::Sockets
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use std::{mem, thread};
 
 use rustix::event::epoll::EventFlags;
+use rustix::io::Errno;
 
 use super::incoming::Waiting;
 use super::peers::Peers;
@@ -32,6 +34,8 @@ use crate::sys::unpoisoned;
 const SPIN_TIME: Duration = Duration::from_micros(20);
 /// A program that polls receives a packet within this time, unless the scheduler has suspended the program.
 pub(super) const SHORT_WAIT: Duration = Duration::from_micros(30);
+/// How long a program that has polled since the previous tick may leave packets to this thread's next look.
+const LOOK_TIME: Duration = Duration::from_micros(300);
 /// The shortest and the longest period for which wake-ups are forced after a check has found packets that no poll has
 /// received. The period doubles with each such check.
 const MIN_FORCED: Duration = Duration::from_millis(10);
@@ -45,9 +49,10 @@ impl Peers {
         sockets.each_ready(|id, flags| {
             let Some(session) = self.session(id) else { return };
             if flags.intersects(CLOSED) {
-                sockets.remove(&session.socket);
-                unpoisoned(self.closed.lock()).push(session);
+                // Once the session is removed, only the list leads to it.
+                unpoisoned(self.closed.lock()).push(Arc::clone(&session));
                 self.has_closed.store(true, Ordering::SeqCst);
+                sockets.remove(&session.socket);
                 sockets.place.wake();
             } else {
                 socket::take_wakeups(&session.socket);
@@ -70,6 +75,8 @@ pub(super) struct Turns {
     /// The time at which this thread has last served a session.
     last: Option<Instant>,
     rest: Rest,
+    /// How long the thread waits if another thread is serving a session.
+    busy_wait: Duration,
     expectation: Expectation,
     /// Whether there were events since the last turn. They have taken the wake-ups of the sessions, so the sessions must
     /// be served or parked again.
@@ -103,6 +110,7 @@ impl Turns {
             forced_time: MIN_FORCED,
             last: None,
             rest: Rest::No,
+            busy_wait: SHORT_WAIT,
             expectation: Expectation::new(sockets),
             has_events: false,
         }
@@ -156,20 +164,23 @@ impl Turns {
     /// Sleeps until another process sends a wake-up or the program polls.
     fn park(&mut self, sleep: Sleep) -> Next {
         self.rest = Rest::Parked;
+        let busy_wait = mem::replace(&mut self.busy_wait, SHORT_WAIT);
         if self.peers.park(sleep) {
             self.wake_time()
         } else if self.peers.serve() {
             Next::Now
         } else {
             // Another thread is serving the session.
-            Next::At(Instant::now() + TICK)
+            self.busy_wait = (busy_wait * 2).min(TICK);
+            Next::At(Instant::now() + busy_wait)
         }
     }
 
     /// Returns when the parked thread must look again.
     fn wake_time(&mut self) -> Next {
-        let pending = if self.waiting.is_empty() { None } else { self.waiting.close_expired(Instant::now()) };
-        let times = [pending, self.pause, self.forced_until, self.expectation.next_look];
+        let pending = if self.waiting.is_empty() { None } else { self.close_expired(Instant::now()) };
+        let closed = self.peers.has_closed.load(Ordering::SeqCst).then(|| Instant::now() + TICK);
+        let times = [pending, closed, self.pause, self.forced_until, self.expectation.next_look];
         Next::from(times.into_iter().flatten().min())
     }
 
@@ -185,16 +196,25 @@ impl Turns {
             return;
         }
         let now = Instant::now();
-        self.waiting.close_expired(now);
+        self.close_expired(now);
         if self.pause.is_some_and(|pause| pause <= now) && self.end_sessions() {
-            self.pause = None;
-            self.peers.each_listener(|id, listener| _ = self.sockets.place.watch(listener, id, EventFlags::IN));
+            let place = self.sockets.place;
+            let mut are_watched = true;
+            self.peers.each_listener(|id, listener| {
+                // A listener that was added during the pause is watched already.
+                are_watched &= matches!(place.watch(listener, id, EventFlags::IN), Ok(()) | Err(Errno::EXIST));
+            });
+            self.pause = (!are_watched).then(|| now + PAUSE);
         }
     }
 
-    /// Accepts no connections for some time.
+    fn close_expired(&mut self, now: Instant) -> Option<Instant> {
+        self.waiting.close_expired(self.sockets.place, now)
+    }
+
+    /// Accepts no connections for this time at least.
     fn pause(&mut self, time: Duration) {
-        self.pause = Some(Instant::now() + time);
+        self.pause = self.pause.max(Some(Instant::now() + time));
         self.peers.each_listener(|_, listener| self.sockets.place.unwatch(listener));
     }
 
@@ -254,7 +274,7 @@ impl Task for Turns {
             return self.wake_time();
         }
         if self.end_rest() {
-            return Next::At(Instant::now() + TICK);
+            return Next::At(Instant::now() + LOOK_TIME);
         }
         let is_forced = self.is_forced();
         if self.peers.serve() {

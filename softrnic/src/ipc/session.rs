@@ -391,8 +391,9 @@ impl Session {
     }
 
     /// Ends the session after the other process has ended or violated the protocol. Packets that were sent before are
-    /// still received. Returns `false` if this must wait for another thread. The thread of the process calls this
-    /// function again later.
+    /// still received, unless it has violated the protocol. Returns `false` if another thread receives packets of the
+    /// session, or has not handled responses that precede them. The thread of the process then calls this function again
+    /// later.
     pub(super) fn end(&self) -> bool {
         if self.state.load(Ordering::Acquire) == OVER {
             return true;
