@@ -105,7 +105,7 @@ pub(crate) fn at(when: Instant, pair: Weak<QueuePair>) {
         None => {
             // The next alarm tries again. Until then, polling threads run the alarms.
             let log = |error: &_| rdma_mummy_sys::log!(error, "cannot start the thread for retries: {error}");
-            queue.place = Reactor::of_process().add(|_| Ok(Box::new(Alarms))).inspect_err(log).ok();
+            queue.place = Reactor::of_process().add(|_| Ok(Box::new(Alarms(QUEUE.get())))).inspect_err(log).ok();
             NEEDS_POLLING.store(queue.place.is_none(), atomic::Ordering::Relaxed);
         }
     }
@@ -161,13 +161,13 @@ fn run_due() {
     }
 }
 
-struct Alarms;
+struct Alarms(&'static Mutex<Queue>);
 
 impl Task for Alarms {
     /// Runs the first alarm that is due, or returns the time of the next one. An alarm may copy messages, so the other
     /// tasks have their turns between two alarms.
     fn turn(&mut self) -> Next {
-        let mut queue = unpoisoned(QUEUE.get().lock());
+        let mut queue = unpoisoned(self.0.lock());
         let next = queue.alarms.peek().map(|Reverse(first)| first.when);
         queue.is_awake = next.is_some_and(|next| next <= Instant::now());
         if !queue.is_awake {
@@ -204,6 +204,22 @@ mod tests {
         assert_eq!(is_earliest, [true, true, false, false]);
         let orders: Vec<_> = std::iter::from_fn(|| queue.alarms.pop()).map(|Reverse(alarm)| alarm.order).collect();
         assert_eq!(orders, [1, 3, 2, 0]);
+    }
+
+    #[test]
+    fn turn_runs_one_alarm() {
+        let queue: &Mutex<Queue> = Box::leak(Box::new(Mutex::new(Queue::new())));
+        let now = Instant::now();
+        for when in [now, now, now + Duration::from_secs(60)] {
+            queue.lock().unwrap().add(when, Weak::new());
+        }
+        let mut alarms = Alarms(queue);
+        for left in [2, 1] {
+            assert!(matches!(alarms.turn(), Next::Now));
+            let queue = queue.lock().unwrap();
+            assert_eq!((queue.alarms.len(), queue.is_awake), (left, true));
+        }
+        assert!(matches!(alarms.turn(), Next::At(when) if when > now) && !queue.lock().unwrap().is_awake);
     }
 
     #[test]
