@@ -108,6 +108,22 @@ pub(super) struct Session {
     lacks_space: AtomicBool,
 }
 
+/// A call that receives packets. Its end, which may be a panic, announces the responses.
+struct Receiving<'s> {
+    session: &'s Session,
+    /// The value of [`RECEIVING`] before the call.
+    before: (usize, bool),
+}
+
+impl Drop for Receiving<'_> {
+    fn drop(&mut self) {
+        let (_, has_replied) = RECEIVING.replace(self.before);
+        if has_replied {
+            self.session.announce();
+        }
+    }
+}
+
 impl Session {
     pub(super) fn new(peers: &'static Peers, role: Role, socket: Descriptor, shared: Arc<Shared>) -> Arc<Self> {
         let parts = Ring::new(Arc::clone(&shared), 0, DATA, RING);
@@ -230,13 +246,8 @@ impl Session {
     }
 
     fn receive_to(&self, tail: u64, consumer: &mut Consumer, packets: usize, bytes: u64) -> bool {
-        let before = RECEIVING.replace((self.addr(), false));
-        let has_found = self.receive_until(consumer, tail, packets, bytes);
-        let (_, has_replied) = RECEIVING.replace(before);
-        if has_replied {
-            self.announce();
-        }
-        has_found
+        let _receiving = Receiving { session: self, before: RECEIVING.replace((self.addr(), false)) };
+        self.receive_until(consumer, tail, packets, bytes)
     }
 
     /// Receives packets up to this tail. Returns whether there were any.

@@ -2,6 +2,7 @@
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::net::{RecvFlags, SocketFlags};
 
@@ -18,11 +19,21 @@ use crate::wire::transport::{Carrier, Deliver, Routes};
 
 /// Responds to each part.
 #[derive(Debug)]
-struct Responder;
+struct Responder {
+    /// Whether the next part causes a panic.
+    panics: AtomicBool,
+}
+
+impl Responder {
+    fn new(panics: bool) -> &'static Self {
+        Box::leak(Box::new(Self { panics: AtomicBool::new(panics) }))
+    }
+}
 
 impl Deliver for Responder {
     fn part(&self, _: &Part, _: &[Segment], back: &Arc<dyn Carrier>) {
         back.put(&Packet::Response(response(7)), Payload::Bytes(&[])).unwrap();
+        assert!(!self.panics.swap(false, Ordering::SeqCst), "a part of a test");
     }
     fn response(&self, _: &Response, _: &[Segment]) -> bool {
         true
@@ -39,6 +50,19 @@ fn rings(shared: Shared) -> (Ring, Ring) {
     (Ring::new(Arc::clone(&shared), 0, DATA, RING), Ring::new(shared, CONTROL, DATA + RING, RING))
 }
 
+/// Connects to a process. Its requests are in the memory already.
+fn connect(victim: u32, memory: impl AsFd) -> Descriptor {
+    let client = socket::new().unwrap();
+    rustix::net::connect(&client, &socket::address(&block::name(victim)).unwrap()).unwrap();
+    socket::send_handshake(client.as_fd(), memory.as_fd(), RING as u32).unwrap();
+    client
+}
+
+fn put(producer: &mut Producer, victim: u32) {
+    let (words, count) = codec::encode(&Packet::Part(part(victim * BLOCK, 0)));
+    producer.put(&words[..count], Payload::Bytes(&[]), 0, 0).unwrap();
+}
+
 /// Whether a wake-up has arrived.
 fn is_woken(socket: &Descriptor) -> bool {
     rustix::net::recv(socket, &mut [0; 1], RecvFlags::DONTWAIT).is_ok_and(|(length, _)| length == 1)
@@ -48,7 +72,7 @@ fn is_woken(socket: &Descriptor) -> bool {
 #[test]
 #[cfg_attr(miri, ignore = "opens sockets")]
 fn parts_of_a_message_share_wake_ups() {
-    let here = host(&Responder);
+    let here = host(Responder::new(false));
     here.claim().unwrap();
     let (block, listener) = block::claim().unwrap();
     let carrier = here.carrier(block * BLOCK).unwrap();
@@ -78,19 +102,14 @@ fn parts_of_a_message_share_wake_ups() {
 #[test]
 #[cfg_attr(miri, ignore = "opens sockets")]
 fn replies_to_the_packets_that_are_received_together_share_a_wake_up() {
-    let here = host(&Responder);
+    let here = host(Responder::new(false));
     let victim = here.claim().unwrap();
     let (shared, memory) = Shared::create(SHARED).unwrap();
     let (parts, responses) = rings(shared);
     let (mut producer, mut consumer) = (Producer::new(parts), Consumer::new(responses.clone(), RESPONSE_WORDS));
-    for _ in 0..10 {
-        let (words, count) = codec::encode(&Packet::Part(part(victim * BLOCK, 0)));
-        producer.put(&words[..count], Payload::Bytes(&[]), 0, 0).unwrap();
-    }
+    (0..10).for_each(|_| put(&mut producer, victim));
     responses.park();
-    let client = socket::new().unwrap();
-    rustix::net::connect(&client, &socket::address(&block::name(victim)).unwrap()).unwrap();
-    socket::send_handshake(client.as_fd(), memory.as_fd(), RING as u32).unwrap();
+    let client = connect(victim, memory);
     let mut count = 0;
     until(|| {
         while consumer.next().unwrap().is_some() {
@@ -102,4 +121,22 @@ fn replies_to_the_packets_that_are_received_together_share_a_wake_up() {
     });
     until(|| is_woken(&client));
     assert!(!is_woken(&client));
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "opens sockets")]
+fn panic_of_the_receiver_loses_no_wake_up() {
+    let here = host(Responder::new(true));
+    let victim = here.claim().unwrap();
+    let (shared, memory) = Shared::create(SHARED).unwrap();
+    let (parts, responses) = rings(shared);
+    let mut producer = Producer::new(parts);
+    put(&mut producer, victim);
+    responses.park();
+    let client = connect(victim, memory);
+    until(|| is_woken(&client));
+    responses.park();
+    put(&mut producer, victim);
+    socket::send_wakeup(&client);
+    until(|| is_woken(&client));
 }
