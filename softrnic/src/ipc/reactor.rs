@@ -304,6 +304,27 @@ mod tests {
     use crate::wire::packet::{BLOCK, Packet, Payload};
     use crate::wire::transport::{Routes, Sockets};
 
+    #[test]
+    #[cfg_attr(miri, ignore = "creates sockets")]
+    fn listeners_are_watched_after_the_longest_pause() {
+        let there = end_on(Reactor::not_started);
+        there.host.claim().unwrap();
+        let peers = there.host.0.get();
+        let mut turns = Turns::new(peers, peers.sockets.get().unwrap());
+        turns.pause(PAUSE);
+        let until = turns.pause;
+        turns.pause(TICK);
+        assert_eq!(turns.pause, until);
+        // This listener is watched during the pause.
+        there.host.claim().unwrap();
+        turns.pause = Some(Instant::now());
+        turns.check_times();
+        assert_eq!(turns.pause, None);
+        let is_watched =
+            |id, listener: &_| turns.sockets.place.watch(listener, id, EventFlags::IN) == Err(Errno::EXIST);
+        peers.each_listener(|id, listener| assert!(is_watched(id, listener)));
+    }
+
     /// The test makes the turns of the receiver.
     #[test]
     #[cfg_attr(miri, ignore = "creates sockets")]
