@@ -65,7 +65,9 @@ async fn ask(core: &Core, server: SocketAddr) -> Result<(), Error> {
         connection.send(buf).await?;
         assert_eq!(connection.recv().await?.as_deref(), Some(&[round; 1500][..]));
     }
-    assert!(matches!(connection.fetch_add(remote, 1).await, Err(Error::Post(_) | Error::Request { .. })));
+    // Over iWARP, the end of the TCP connection may be reported before the refusal that precedes it.
+    let refused = connection.fetch_add(remote, 1).await;
+    assert!(matches!(refused, Err(Error::Post(_) | Error::Request { .. } | Error::Closed)), "{refused:?}");
     Ok(())
 }
 
