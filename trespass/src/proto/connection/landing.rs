@@ -83,6 +83,13 @@ impl Landings {
         Landings { is_off, ..Landings::default() }
     }
 
+    /// Whether buffers are announced or may have to be.
+    #[inline]
+    pub(super) fn are_used(&self) -> bool {
+        self.length != 0 || !self.open.is_empty()
+    }
+
+    #[inline]
     pub(super) fn is_active(&self) -> bool {
         self.length != 0 && !self.is_off
     }
@@ -312,9 +319,18 @@ impl Whole {
             && incoming.landings.is_due(incoming.inbox.ahead, self.settings.read_ahead)
     }
 
-    /// Announces buffers, as many as memory permits.
+    /// Withdraws or announces buffers, if this is due.
     #[inline(never)]
-    pub(super) fn announce(&mut self, stock: &mut Stock, mut expose: impl FnMut(Buf) -> Result<Remote, Buf>) {
+    pub(super) fn care_for_landings(&mut self, stock: &mut Stock, expose: impl FnMut(Buf) -> Result<Remote, Buf>) {
+        if self.is_withdrawal_due() {
+            self.withdraw(stock);
+        } else if self.is_landing_due() {
+            self.announce(stock, expose);
+        }
+    }
+
+    /// Announces buffers, as many as memory permits.
+    fn announce(&mut self, stock: &mut Stock, mut expose: impl FnMut(Buf) -> Result<Remote, Buf>) {
         if self.credits() < 2 {
             return;
         }
@@ -365,8 +381,7 @@ impl Whole {
     }
 
     /// Withdraws the announced buffers.
-    #[inline(never)]
-    pub(super) fn withdraw(&mut self, stock: &mut Stock) {
+    fn withdraw(&mut self, stock: &mut Stock) {
         if self.credits() < 2 {
             return;
         }

@@ -272,10 +272,8 @@ impl Whole {
         }
         self.send_queued(stock);
         self.start_reads(stock);
-        if self.is_withdrawal_due() {
-            self.withdraw(stock);
-        } else if self.is_landing_due() {
-            self.announce(stock, expose);
+        if self.incoming.landings.are_used() {
+            self.care_for_landings(stock, expose);
         }
         self.send_control(stock);
         let out = &self.outgoing;
@@ -335,8 +333,7 @@ impl Whole {
             || incoming.done != incoming.done_told
             || incoming.returned
             || out.offers.is_withdrawn
-            || self.is_withdrawal_due()
-            || self.is_landing_due()
+            || incoming.landings.are_used() && (self.is_withdrawal_due() || self.is_landing_due())
             || incoming.end != End::Open
             || out.fin != Fin::Open
             || out.is_flushing

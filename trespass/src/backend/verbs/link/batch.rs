@@ -38,7 +38,12 @@ impl Batch<'_> {
         let mut guard = queue.start_post_send();
         let count = requests.len().min(room - taken);
         // The last request that is posted. A revocation without a window, or of a window that is closing, is not.
-        let last = requests.iter().take(count).rposition(|request| self.posts(request));
+        let last = match count.checked_sub(1) {
+            Some(last) if !matches!(requests[last], Request::Send(_)) => {
+                requests.iter().take(count).rposition(|request| self.posts(request))
+            }
+            last => last,
+        };
         // Whether a request with a buffer follows the list's last signaled request.
         let mut holds = false;
         for index in 0..count {

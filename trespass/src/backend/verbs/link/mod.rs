@@ -282,7 +282,8 @@ impl VerbsLink {
         let address = held.address();
         let free = self.windows.iter().position(|window| window.held.is_none());
         let counts = |held: &Held| !held.is_announced();
-        if counts(&held)
+        if self.windows.len() >= WINDOWS
+            && counts(&held)
             && self.windows.iter().filter(|window| window.held.as_ref().is_some_and(counts)).count() >= WINDOWS
         {
             return Err(held);
