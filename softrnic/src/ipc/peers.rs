@@ -93,13 +93,7 @@ impl Peers {
 
     /// Begins to be served by the thread. The caller must hold the lock of the listeners.
     fn start(&'static self) -> Result<&'static SocketSet, Errno> {
-        if self.sockets.get().is_none() {
-            (self.thread)().add(|place| {
-                let sockets = SocketSet::new(place)?;
-                Ok(Box::new(Turns::new(self, self.sockets.get_or_init(|| sockets))))
-            })?;
-        }
-        self.sockets.get().ok_or(Errno::NXIO)
+        SocketSet::start(&self.sockets, (self.thread)(), |sockets| Box::new(Turns::new(self, sockets)))
     }
 
     pub(super) fn first_block(&self) -> Option<u32> {

@@ -5,8 +5,8 @@ use std::cell::Cell;
 use std::cmp;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use std::sync::{Mutex, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 
 use super::descriptor::Descriptor;
-use super::thread::Place;
+use super::thread::{Place, Reactor, Task};
 use super::unpoisoned;
 
 /// A program counts as polling after this number of empty polls between two events. A program that waits for events
@@ -94,7 +94,23 @@ pub(crate) struct SocketSet {
 }
 
 impl SocketSet {
-    pub(crate) fn new(place: Place) -> Result<Self, Errno> {
+    /// Returns the set, and makes the thread serve it by the given task if it does not yet. Only one thread at a time may
+    /// call this for a set.
+    pub(crate) fn start(
+        set: &'static OnceLock<Self>,
+        thread: &'static Reactor,
+        task: impl FnOnce(&'static Self) -> Box<dyn Task>,
+    ) -> Result<&'static Self, Errno> {
+        if set.get().is_none() {
+            thread.add(|place| {
+                let sockets = Self::new(place)?;
+                Ok(task(set.get_or_init(|| sockets)))
+            })?;
+        }
+        set.get().ok_or(Errno::NXIO)
+    }
+
+    fn new(place: Place) -> Result<Self, Errno> {
         let all = Descriptor::open(|| epoll::create(epoll::CreateFlags::CLOEXEC))?;
         place.watch(&all, SOCKETS, epoll::EventFlags::IN)?;
         let (reasons, change, has_served) = (AtomicU8::new(0), Mutex::new(()), AtomicBool::new(false));

@@ -191,13 +191,7 @@ impl Engine {
     /// Begins to be served by the thread.
     pub(super) fn start(&'static self) -> Result<&'static SocketSet, Errno> {
         let _starting = unpoisoned(self.starting.lock());
-        if self.sockets.get().is_none() {
-            (self.thread)().add(|place| {
-                let sockets = SocketSet::new(place)?;
-                Ok(Box::new(Turns::new(self, self.sockets.get_or_init(|| sockets))))
-            })?;
-        }
-        self.sockets.get().ok_or(Errno::NXIO)
+        SocketSet::start(&self.sockets, (self.thread)(), |sockets| Box::new(Turns::new(self, sockets)))
     }
 
     #[cfg(test)]
