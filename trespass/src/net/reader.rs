@@ -30,20 +30,20 @@ use super::Stream;
 /// # Ok::<_, std::io::Error>(())
 /// ```
 #[derive(Debug)]
-pub struct Reader {
-    stream: Stream,
+pub struct Reader<S = Stream> {
+    pub(crate) stream: S,
     /// Bytes that were taken from the stream. `None` if all were consumed.
-    bytes: Option<Buf>,
+    pub(crate) bytes: Option<Buf>,
 }
 
-impl Reader {
+impl<S> Reader<S> {
     /// Reads from this stream. Other clones of the stream must not read.
-    pub fn new(stream: Stream) -> Reader {
+    pub fn new(stream: S) -> Self {
         Reader { stream, bytes: None }
     }
 
     /// Returns the stream, such as for writing.
-    pub fn get_ref(&self) -> &Stream {
+    pub fn get_ref(&self) -> &S {
         &self.stream
     }
 
@@ -53,8 +53,17 @@ impl Reader {
     }
 
     /// Returns the stream. The bytes of [`Reader::buffer`] are lost.
-    pub fn into_inner(self) -> Stream {
+    pub fn into_inner(self) -> S {
         self.stream
+    }
+
+    /// Removes the first bytes of [`Reader::buffer`]. The memory returns to its pool with the last of them.
+    pub(crate) fn pass(&mut self, count: usize) {
+        let Some(bytes) = &mut self.bytes else { return };
+        bytes.advance(count);
+        if bytes.is_empty() {
+            self.bytes = None;
+        }
     }
 }
 
@@ -67,11 +76,7 @@ impl BufRead for Reader {
     }
 
     fn consume(&mut self, count: usize) {
-        let Some(bytes) = &mut self.bytes else { return };
-        bytes.advance(count);
-        if bytes.is_empty() {
-            self.bytes = None;
-        }
+        self.pass(count);
     }
 }
 
@@ -81,7 +86,7 @@ impl Read for Reader {
             return self.stream.read(bytes);
         }
         let count = self.buffer().read(bytes)?;
-        self.consume(count);
+        self.pass(count);
         Ok(count)
     }
 }
