@@ -61,7 +61,9 @@ impl Memory {
             // SAFETY:
             // - `drop` unmaps the bytes only if the registration has ended.
             // - The backend owns each buffer that the device may write, and holds no reference to its bytes during that
-            //   time. Only the backend binds windows, to buffers that it owns until the key is revoked.
+            //   time. Only the backend binds windows, to buffers that it owns until the key is revoked or the queue pair
+            //   is destroyed. It lets peers write only through windows of type 2B whose bounds the device checks
+            //   (`Device::announces`).
             // - On a device without windows, `access` has RemoteRead: a peer with the key may read bytes while the
             //   program writes them. The peer may then read a mix of old and new bytes, but this process is not
             //   affected.

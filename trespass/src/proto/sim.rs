@@ -4,6 +4,7 @@
 //! `TRESPASS_SEEDS` is the number of seeds to run, `TRESPASS_SEED` the first one; a failure prints its seed.
 
 mod check;
+mod link;
 mod node;
 mod rng;
 

@@ -1,6 +1,6 @@
 //! The simulated world: two nodes, their programs, and the links between them.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::io;
 
 use crate::memory::{Buf, Pool};
@@ -8,14 +8,11 @@ use crate::proto::{Agreement, FLOOR, Failure, HEADER, Protocol, Received, Remote
 
 use super::Plan;
 use super::check::{Log, byte};
+use super::link::{Exposed, Link, READABLE, WRITABLE};
 use super::rng::Rng;
 
 pub(super) const SEGMENT: usize = 512;
 pub(super) const EAGER: usize = 2_000;
-/// The keys of memory that the peer may READ, and of memory that it may WRITE.
-const READABLE: u32 = 7;
-const WRITABLE: u32 = 8;
-
 pub(super) struct World {
     pub(super) nodes: [Node; 2],
     now: u64,
@@ -58,50 +55,6 @@ pub(super) struct End {
     pub(super) reached_end: bool,
     /// Whether the worker must process the connection.
     dirty: bool,
-}
-
-/// The requests of one side, by their state: posted, executed, completed.
-#[derive(Debug, Default)]
-struct Link {
-    depth: usize,
-    posted: VecDeque<Request>,
-    executed: VecDeque<Request>,
-    exposed: Exposed,
-}
-
-#[derive(Debug, Default)]
-struct Exposed {
-    buffers: BTreeMap<u64, Buf>,
-    next: u64,
-    /// The pool whose buffers can be exposed; `None` if buffers cannot be exposed.
-    pool: Option<Pool>,
-}
-
-impl Link {
-    fn expose(&mut self, message: Buf) -> Result<Remote, Buf> {
-        self.open(message, READABLE)
-    }
-
-    fn open(&mut self, message: Buf, key: u32) -> Result<Remote, Buf> {
-        let exposed = &mut self.exposed;
-        if !exposed.pool.as_ref().is_some_and(|pool| pool.owns(&message)) {
-            return Err(message);
-        }
-        exposed.next += 1;
-        exposed.buffers.insert(exposed.next, message);
-        Ok(Remote { address: exposed.next, key })
-    }
-
-    fn send_now(&mut self, header: &[u8; HEADER], payload: &[u8]) -> bool {
-        let has_room = self.posted.len() + self.executed.len() < self.depth;
-        if has_room {
-            let mut send = Buf::on_heap(HEADER + payload.len());
-            send[..HEADER].copy_from_slice(header);
-            send[HEADER..].copy_from_slice(payload);
-            self.posted.push_back(Request::Send(send));
-        }
-        has_room
-    }
 }
 
 impl End {

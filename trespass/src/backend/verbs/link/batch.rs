@@ -7,8 +7,8 @@ use sideway::ibverbs::memory_region::RemoteKey;
 use sideway::ibverbs::queue_pair::{Connected, PostSendGuard, SendQueue, SetScatterGatherEntry, WorkRequestFlags};
 
 use super::super::SIGNAL_EVERY;
+use super::posted::{Outstanding, Posted};
 use super::window::{Landed, Window};
-use super::{Outstanding, Posted};
 use crate::backend::Request;
 use crate::memory::{Buf, Pool};
 

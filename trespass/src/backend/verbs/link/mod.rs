@@ -1,6 +1,7 @@
 //! One connection: its queue pair, and its posted requests.
 
 mod batch;
+mod posted;
 mod window;
 
 use std::collections::VecDeque;
@@ -9,7 +10,6 @@ use std::mem;
 use std::sync::Arc;
 
 use sideway::error::VerbError;
-use sideway::ibverbs::completion::WorkCompletionStatus;
 use sideway::ibverbs::memory_window::MemoryWindowType;
 use sideway::ibverbs::protection_domain::ProtectionDomain;
 use sideway::ibverbs::queue_pair::{
@@ -19,11 +19,13 @@ use sideway::ibverbs::queue_pair::{
 use sideway::rdmacm::Identifier;
 
 use self::batch::Batch;
-use self::window::{Landed, Window, bound};
+use self::posted::{Outstanding, Posted};
+use self::window::{Landed, Window};
 use super::{FEW, SEND_QUEUE, SIGNAL_EVERY, WINDOWS};
 use crate::backend::{Ended, HEADER, LinkId, Remote, Request};
-use crate::memory::{Buf, Ending, Pool, Transfer};
+use crate::memory::{Buf, Ending, Pool};
 
+pub(super) use self::posted::Retired;
 pub(super) use self::window::Held;
 
 /// The state of a link.
@@ -71,71 +73,6 @@ pub(super) struct VerbsLink {
     /// How many SENDs `send_now` may post without further checks. Their entries of both queues are reserved.
     lent: u32,
     inline: usize,
-}
-
-/// The requests that have not completed. Their numbers are those from `first` up to, but excluding, `next`. An inline
-/// SEND has no buffer to keep, so it has no entry.
-#[derive(Debug, Default)]
-struct Outstanding {
-    first: u32,
-    next: u32,
-    entries: VecDeque<(u32, Posted)>,
-}
-
-impl Outstanding {
-    #[inline]
-    fn len(&self) -> usize {
-        self.next.wrapping_sub(self.first) as usize
-    }
-
-    /// A SEND without a buffer.
-    #[inline]
-    fn push_inline(&mut self) {
-        self.next = self.next.wrapping_add(1);
-    }
-
-    #[inline]
-    fn push(&mut self, posted: Posted) {
-        self.entries.push_back((self.next, posted));
-        self.next = self.next.wrapping_add(1);
-    }
-}
-
-/// A request that has not completed.
-#[derive(Debug)]
-enum Posted {
-    Send(Buf),
-    Write(Buf),
-    Read {
-        token: u32,
-        into: Buf,
-    },
-    Transfer(Box<Transfer>),
-    Probe,
-    Bind(usize),
-    Invalidate(usize),
-    /// The request whose completion marks the end of the flush.
-    End,
-}
-
-/// The results of completed requests.
-#[derive(Debug)]
-pub(super) enum Retired {
-    Sent(u32),
-    /// WRITEs of this number of bytes.
-    Wrote(usize),
-    Read {
-        token: u32,
-        into: Buf,
-        whole: bool,
-    },
-    /// The peer has written a message.
-    Landed {
-        token: u32,
-        message: Buf,
-    },
-    Moved,
-    Probed,
 }
 
 impl VerbsLink {
@@ -344,79 +281,6 @@ impl VerbsLink {
                 false
             }
         }
-    }
-
-    /// Completes the requests up to `number`. These requests have succeeded; the last one has this status.
-    /// Returns the number of completion queue entries that these requests free, or 0 if no request has this number.
-    #[inline]
-    pub(super) fn retire(
-        &mut self,
-        number: u32,
-        status: WorkCompletionStatus,
-        spare: &mut Vec<Buf>,
-        mut report: impl FnMut(Retired),
-    ) -> usize {
-        let first = self.posted.first;
-        let count = number.wrapping_sub(first) as usize + 1;
-        if count > self.posted.len() {
-            return 0;
-        }
-        self.posted.first = number.wrapping_add(1);
-        // Counts all requests as SENDs, and subtracts the others when they are found.
-        let is_well = status == WorkCompletionStatus::Success;
-        let (mut sent, mut moved, mut failed) = (count as u32, false, u32::from(!is_well));
-        while let Some(&(at, _)) = self.posted.entries.front()
-            && (at.wrapping_sub(first) as usize) < count
-            && let Some((at, posted)) = self.posted.entries.pop_front()
-        {
-            let whole = is_well || at != number;
-            if !matches!(posted, Posted::Send(_)) {
-                sent -= 1;
-                failed = if whole { failed } else { 0 };
-            }
-            match posted {
-                Posted::Send(buf) => spare.push(buf),
-                Posted::Write(buf) => {
-                    report(Retired::Wrote(buf.len()));
-                    spare.push(buf);
-                }
-                Posted::Read { token, into } => report(Retired::Read { token, into, whole }),
-                Posted::Transfer(transfer) => {
-                    transfer.end(match status {
-                        _ if whole => Ending::Done,
-                        WorkCompletionStatus::RemoteAccessError => Ending::Refused,
-                        _ => Ending::Lost,
-                    });
-                    moved = true;
-                }
-                Posted::Probe if whole => report(Retired::Probed),
-                Posted::Probe => {}
-                Posted::Bind(index) if whole => bound(self.windows.get_mut(index)),
-                // The revocation failed, so the key is valid until the queue pair is destroyed.
-                Posted::Bind(_) => {}
-                Posted::Invalidate(index) if whole => {
-                    moved = true;
-                    let window = self.windows.get_mut(index);
-                    if let Some((token, message)) = window.and_then(|window| window.release(spare)) {
-                        report(Retired::Landed { token, message });
-                    }
-                }
-                Posted::Invalidate(_) => {}
-                Posted::End => {
-                    if let State::Draining { is_flushed, .. } = &mut self.state {
-                        *is_flushed = true;
-                    }
-                }
-            }
-        }
-        sent -= failed;
-        if sent > 0 {
-            report(Retired::Sent(sent));
-        }
-        if moved {
-            report(Retired::Moved);
-        }
-        count
     }
 
     /// Destroys the queue pair and returns its buffers. If the driver fails to destroy it, the buffers are leaked,
