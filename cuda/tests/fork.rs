@@ -50,7 +50,9 @@ fn child_that_is_forked_while_the_driver_loads_can_ask_for_it() {
     test.args(["child_that_is_forked_while_the_driver_loads_can_ask_for_it", "--exact", "--nocapture"]);
     test.env(DESCRIPTOR, writer.as_raw_fd().to_string()).env("LD_LIBRARY_PATH", folder.join(""));
     let ran = test.stdin(reader).output().unwrap();
-    assert!(ran.status.success(), "{}: {}", ran.status, String::from_utf8_lossy(&ran.stderr));
+    let text = [ran.stdout, ran.stderr].concat();
+    let text = String::from_utf8_lossy(&text);
+    assert!(ran.status.success() && text.contains("1 passed"), "{}: {text}", ran.status);
 }
 
 fn fork_while_loading() {

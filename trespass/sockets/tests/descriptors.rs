@@ -39,7 +39,7 @@ fn preloaded_on(devices: &str, name: &str, program: impl FnOnce()) -> Option<Str
     command.args(["--exact", name, "--nocapture"]).env(IS_PROGRAM, "").env("LD_PRELOAD", &library);
     let output = command.env("TRESPASS_SOCKETS_LOG", "1").env("SOFTRNIC_DEVICES", devices).output().unwrap();
     let printed = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{printed}");
+    assert!(output.status.success() && printed.contains("1 passed"), "{name}: {printed}");
     Some(printed)
 }
 

@@ -329,7 +329,8 @@ fn run_on(transport: Transport, devices: &str, server: &str) {
     command.env(ROLE, format!("run {transport:?} {server}")).env("SOFTRNIC_DEVICES", devices);
     let ran = command.output().unwrap();
     let text = String::from_utf8_lossy(&ran.stdout);
-    assert!(ran.status.success(), "{}\n{text}\n{}", ran.status, String::from_utf8_lossy(&ran.stderr));
+    let is_well = ran.status.success() && text.contains("1 passed");
+    assert!(is_well, "{}\n{text}\n{}", ran.status, String::from_utf8_lossy(&ran.stderr));
     println!("{server}, {devices}: {}", text.lines().filter(|line| line.contains("echoes")).collect::<String>());
 }
 
