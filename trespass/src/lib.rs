@@ -32,6 +32,9 @@ pub use memory::{Buf, Pool};
 pub use poll::{Interest, poll};
 pub use proto::Failure;
 pub use region::{Batch, Grant, OpenRegion, Region, RegionKey, Registrar, ReleaseError, Ticket, Transferring};
+#[cfg(feature = "tokio")]
+#[doc(hidden)]
+pub use worker::Readable;
 pub use worker::{ConnectionId, Handle, Kind, ListenId, Options, Spin, Stats, Transport, Wait, Worker};
 #[doc(hidden)]
-pub use worker::{Generation, PerProcess, without_signals};
+pub use worker::{Event, Generation, PerProcess, without_signals};

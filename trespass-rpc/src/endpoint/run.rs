@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::future::poll_fn;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::panic::catch_unwind;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -11,12 +11,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
+use rustix::event::{PollFd, PollFlags, poll};
 use tokio::runtime::{Handle, Id};
 use tokio::time::{Sleep, sleep, sleep_until};
-use trespass::Spin;
+use trespass::{Event, Readable, Spin};
 
 use super::Driver;
 use super::home::Home;
@@ -40,16 +38,10 @@ impl Driver {
     pub(super) fn in_tokio(self) -> io::Result<impl Future<Output = ()> + Send + use<>> {
         let now = Instant::now();
         let fd = self.fd().try_clone_to_owned()?;
-        // tokio reports missing I/O and timers only by a panic.
-        #[expect(deprecated, reason = "the replacement is unsafe; `OwnedFd` fulfils its condition")]
-        let made = catch_unwind(|| (AsyncFd::with_interest(fd, Interest::READABLE), sleep_until(now.into())));
-        let (fd, sleep) = made.map_err(|_| {
-            let text = "the tokio runtime has no I/O or no timers; call enable_all() on its builder";
-            io::Error::new(io::ErrorKind::Unsupported, text)
-        })?;
+        let (fd, sleep) = Readable::new(fd, || sleep_until(now.into()))?;
         let home = Home::new(&self.shared, Handle::try_current().ok());
         let (driver, spin) = (Some(Box::new(self)), Spin::default());
-        let mut task = Task { driver, home, fd: fd?, armed: None, sleeps_until: now, spin };
+        let mut task = Task { driver, home, fd, armed: None, sleeps_until: now, spin };
         Ok(async move {
             let mut sleep = pin!(sleep);
             poll_fn(|context| task.poll(context, sleep.as_mut())).await;
@@ -70,7 +62,7 @@ impl Driver {
                 Some(driver) if driver.is_over() => return,
                 Some(ours) => driver = thread.step(ours, |driver| home.run(driver)),
                 None if home.is_over() => return,
-                None => thread.event.wait(),
+                None => thread.wait(),
             }
         }
     }
@@ -148,8 +140,14 @@ impl OnThread {
     ///
     /// The system has no descriptors left.
     pub(super) fn new() -> io::Result<Self> {
-        let event = Arc::new(Event(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?));
+        let event = Arc::new(Event::new()?);
         Ok(Self { waker: Waker::from(Arc::clone(&event)), event, spin: Spin::default() })
+    }
+
+    fn wait(&self) {
+        // A signal may end this early; this is harmless.
+        _ = poll(&mut [PollFd::new(&self.event, PollFlags::IN)], None);
+        self.event.clear();
     }
 
     /// Runs one turn, in which `run` runs the handlers, and sleeps if there is nothing to do. Returns `None` if `run`
@@ -174,27 +172,10 @@ impl OnThread {
         {
             let time = time.min(driver.deadline().saturating_duration_since(Instant::now())).min(LONG);
             // A signal may end the sleep early; this is harmless.
-            _ = driver.worker.sleep(self.event.0.as_fd(), time);
-            _ = rustix::io::read(&self.event.0, &mut [0; 8]);
+            _ = driver.worker.sleep(self.event.as_fd(), time);
+            self.event.clear();
         }
         Some(driver)
-    }
-}
-
-struct Event(OwnedFd);
-
-impl Event {
-    fn wait(&self) {
-        // A signal may end this early; this is harmless.
-        _ = poll(&mut [PollFd::new(&self.0, PollFlags::IN)], None);
-        _ = rustix::io::read(&self.0, &mut [0; 8]);
-    }
-}
-
-impl Wake for Event {
-    fn wake(self: Arc<Self>) {
-        // The write fails only if the counter is full, and then the eventfd is readable already.
-        _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 }
 
@@ -211,7 +192,7 @@ struct Task {
     /// The driver, unless another thread runs it.
     driver: Option<Box<Driver>>,
     home: Home,
-    fd: AsyncFd<OwnedFd>,
+    fd: Readable,
     /// The time until which the driver may sleep; `None` if the worker's descriptor is not armed.
     armed: Option<Instant>,
     sleeps_until: Instant,
@@ -229,7 +210,7 @@ impl Task {
         }
         for _ in 0..TURNS {
             let Some(driver) = &mut self.driver else { break };
-            if self.armed.is_some() && is_readable(&self.fd, context) {
+            if self.armed.is_some() && self.fd.poll(context) {
                 self.armed = None;
             }
             let now = Instant::now();
@@ -267,7 +248,7 @@ impl Task {
             if self.armed.is_none() {
                 // Earlier turns may have processed the events. But one that arrived after the last turn would be lost if
                 // no turn followed.
-                if is_readable(&self.fd, context) {
+                if self.fd.poll(context) {
                     continue;
                 }
                 let Some(time) = driver.armed() else { continue };
@@ -286,27 +267,12 @@ impl Task {
                 self.sleeps_until = Instant::now();
                 continue;
             }
-            if !is_readable(&self.fd, context) {
+            if !self.fd.poll(context) {
                 return Poll::Pending;
             }
             self.armed = None;
         }
         context.waker().wake_by_ref();
         Poll::Pending
-    }
-}
-
-/// Whether the worker's descriptor has become readable.
-fn is_readable(fd: &AsyncFd<OwnedFd>, context: &mut Context<'_>) -> bool {
-    match fd.poll_read_ready(context) {
-        Poll::Ready(Ok(mut ready)) => {
-            ready.clear_ready();
-            true
-        }
-        Poll::Ready(Err(error)) => {
-            rdma_mummy_sys::log!(error, "cannot wait for the driver's descriptor: {error}");
-            true
-        }
-        Poll::Pending => false,
     }
 }

@@ -19,6 +19,7 @@ macro_rules! on {
 }
 
 mod driver;
+mod event;
 mod fork;
 mod options;
 mod shared;
@@ -47,6 +48,11 @@ use crate::backend::{Backend, LinkId, ListenerId, turns_until_look};
 use driver::{Driver, Slot};
 use waiters::{Waiters, Woken};
 
+#[doc(hidden)]
+pub use event::Event;
+#[cfg(feature = "tokio")]
+#[doc(hidden)]
+pub use event::Readable;
 #[doc(hidden)]
 pub use fork::{Generation, PerProcess};
 pub use options::{Options, Transport};

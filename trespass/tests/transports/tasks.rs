@@ -155,7 +155,7 @@ fn runtime_without_io_is_an_error_and_leaves_the_worker_to_its_thread() {
     without_io.block_on(async {
         for _ in 0..2 {
             let error = ends.handles[0].drive_in_tokio().unwrap_err();
-            assert!(error.to_string().contains("call enable_io()"), "{error}");
+            assert!(error.to_string().contains("call enable_all()"), "{error}");
         }
         ends.exchange().await;
     });

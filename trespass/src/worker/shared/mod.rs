@@ -30,13 +30,12 @@ use crate::backend::verbs::devices;
 use crate::memory::check_spare;
 
 use super::Sleeper;
+use super::event::Event;
 use super::fork::{Generation, PerProcess};
 use super::signals::without_signals;
 use super::waiters::Awaited;
 use super::{ConnectionId, Options, Source, Transport, Worker};
 use lock::Locked;
-use wake::Event;
-
 use wake::this_thread;
 
 /// If a sleep was shorter than this, later calls spin longer before they sleep.

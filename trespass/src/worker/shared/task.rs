@@ -2,17 +2,14 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::os::fd::OwnedFd;
-use std::panic::catch_unwind;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
 use tokio::runtime;
 
+use super::super::event::Readable;
 use super::super::spin::Spin;
 use super::{Handle, Shared};
 
@@ -40,7 +37,7 @@ impl Handle {
         if !self.shared.has_task.swap(true, Ordering::Relaxed) {
             // If this fails, dropping the task clears `has_task`.
             let task = Task { shared: Arc::clone(&self.shared), spin: Spin::default() };
-            let fd = register(self.shared.fd.try_clone()?)?;
+            let (fd, ()) = Readable::new(self.shared.fd.try_clone()?, || ())?;
             drop(runtime.spawn(task.run(fd)));
         }
         Ok(())
@@ -58,27 +55,17 @@ impl Handle {
     }
 }
 
-/// Registers a descriptor with the current runtime. tokio reports a missing I/O driver only by a panic.
-fn register(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
-    #[expect(deprecated, reason = "the replacement is unsafe; `OwnedFd` fulfils its condition")]
-    let registered = catch_unwind(|| AsyncFd::with_interest(fd, Interest::READABLE));
-    registered.unwrap_or_else(|_| {
-        let text = "cannot drive the worker: the tokio runtime has no I/O; call enable_io() on its builder";
-        Err(io::Error::new(io::ErrorKind::Unsupported, text))
-    })
-}
-
 struct Task {
     shared: Arc<Shared>,
     spin: Spin,
 }
 
 impl Task {
-    async fn run(mut self, fd: AsyncFd<OwnedFd>) {
+    async fn run(mut self, fd: Readable) {
         poll_fn(|context| self.poll(context, &fd)).await;
     }
 
-    fn poll(&mut self, context: &mut Context<'_>, fd: &AsyncFd<OwnedFd>) -> Poll<()> {
+    fn poll(&mut self, context: &mut Context<'_>, fd: &Readable) -> Poll<()> {
         for _ in 0..TURNS {
             let mut core = self.shared.lock();
             if core.is_over {
@@ -100,7 +87,7 @@ impl Task {
             }
             // Earlier turns may have processed the events. But one that arrived after the last turn would be lost if no
             // turn followed.
-            if is_readable(fd, context) {
+            if fd.poll(context) {
                 continue;
             }
             // The worker's own thread makes the turn that is due next. It may have begun to sleep before that turn was
@@ -118,7 +105,7 @@ impl Task {
             if is_late {
                 self.shared.kick.set();
             }
-            if !is_readable(fd, context) {
+            if !fd.poll(context) {
                 return Poll::Pending;
             }
         }
@@ -133,20 +120,5 @@ impl Drop for Task {
         self.shared.has_task.store(false, Ordering::Relaxed);
         self.shared.unpark_own();
         self.shared.kick.set();
-    }
-}
-
-/// Whether an event has made the worker's descriptor readable since the last check.
-fn is_readable(fd: &AsyncFd<OwnedFd>, context: &mut Context<'_>) -> bool {
-    match fd.poll_read_ready(context) {
-        Poll::Ready(Ok(mut ready)) => {
-            ready.clear_ready();
-            true
-        }
-        Poll::Ready(Err(error)) => {
-            rdma_mummy_sys::log!(error, "cannot wait for the worker's descriptor: {error}");
-            true
-        }
-        Poll::Pending => false,
     }
 }

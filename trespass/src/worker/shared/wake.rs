@@ -1,38 +1,9 @@
-//! Wakes threads that sleep on a descriptor, and threads that are parked.
+//! Wakes threads that are parked.
 
 use std::cell::OnceCell;
-use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::task::{Wake, Waker};
 use std::thread::{self, Thread};
-
-use rustix::event::{EventfdFlags, eventfd};
-
-/// An eventfd, which is readable after [`Event::set`] until [`Event::clear`].
-#[derive(Debug)]
-pub(super) struct Event(OwnedFd);
-
-impl Event {
-    pub(super) fn new() -> io::Result<Event> {
-        Ok(Event(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
-    }
-
-    pub(super) fn set(&self) {
-        // The write fails only if the counter is full, and then the eventfd is readable already.
-        _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
-    }
-
-    pub(super) fn clear(&self) {
-        _ = rustix::io::read(&self.0, &mut [0; 8]);
-    }
-}
-
-impl Wake for Event {
-    fn wake(self: Arc<Self>) {
-        self.set();
-    }
-}
 
 struct Unpark(Thread);
 
@@ -48,10 +19,4 @@ pub(crate) fn this_thread() -> Waker {
     thread_local!(static WAKER: OnceCell<Waker> = const { OnceCell::new() });
     // While the thread exits, a connection in another thread-local may still wait for its end.
     WAKER.try_with(|waker| waker.get_or_init(new).clone()).unwrap_or_else(|_| new())
-}
-
-impl AsFd for Event {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
 }
