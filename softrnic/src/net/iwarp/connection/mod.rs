@@ -135,6 +135,13 @@ impl Connection {
         has_found
     }
 
+    /// Reads what the peer has sent before it closed its direction. Returns whether all of it has been delivered, or
+    /// waits until the program posts a receive. The caller must hold no lock of a QP.
+    pub(crate) fn read_to_end(&self) -> bool {
+        self.serve(true);
+        self.out().end.is_reported || self.is_waiting()
+    }
+
     pub(super) fn is_initiator(&self) -> bool {
         self.out().stream.is_initiator()
     }
