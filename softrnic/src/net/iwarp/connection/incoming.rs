@@ -10,15 +10,13 @@ use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
 use super::Connection;
+use super::messages::Messages;
 use crate::net::iwarp::fpdu::Frames;
-use crate::net::iwarp::outgoing::{Asked, Await, Outgoing, SEND_FOLLOWS, refusal_of};
-use crate::net::iwarp::rdmap::Atomic;
-use crate::net::iwarp::receiver::{Event, Last};
+use crate::net::iwarp::outgoing::{Await, Outgoing, refusal_of};
+use crate::net::iwarp::receiver::Event;
 use crate::net::iwarp::terminate::Code;
 use crate::wire::bytes::Segment;
-use crate::wire::message::{Request, UNKNOWN_LENGTH};
-use crate::wire::operation::Operation;
-use crate::wire::packet::{Part, Response, ResponseKind, STREAM_PEER, psn_after};
+use crate::wire::packet::{Part, Response, ResponseKind, STREAM_PEER};
 use crate::wire::transport::{Carrier, MAX_UNSETTLED};
 
 /// The maximum number of times that one socket is read before the other sockets are served. It ensures that a fast peer
@@ -33,14 +31,7 @@ pub(super) struct Incoming {
     frames: Frames,
     /// The number of bytes that have arrived.
     pub(super) received: u64,
-    /// The PSN with which the next message is delivered.
-    psn: u32,
-    /// The immediate data that belongs to the next Send, if any.
-    immediate: Option<u32>,
-    /// The STag, the first offset and the length of the current Write. If no Write is being received, they are those of
-    /// the last one.
-    write: (u32, u64, u64),
-    is_in_write: bool,
+    messages: Messages,
     waiting: Option<Waiting>,
     /// Whether the segments that have arrived are held back until the QP has handled earlier completions. While they
     /// are, the socket is not read.
@@ -62,10 +53,7 @@ impl Incoming {
         Self {
             frames: Frames::new(has_crc),
             received: 0,
-            psn: 0,
-            immediate: None,
-            write: (0, 0, 0),
-            is_in_write: false,
+            messages: Messages::default(),
             waiting: None,
             is_held: false,
             unsettled: None,
@@ -179,7 +167,7 @@ impl Connection {
                     continue;
                 }
             };
-            let Incoming { frames, psn, immediate, write, is_in_write, waiting, .. } = &mut *incoming;
+            let Incoming { frames, messages, waiting, .. } = &mut *incoming;
             let Outgoing { stream, buffer, .. } = &mut *out;
             let event = match stream.segment(frames.segment(&found), buffer) {
                 Ok(event) => event,
@@ -189,8 +177,7 @@ impl Connection {
                     continue;
                 }
             };
-            let mut request = Request { psn: *psn, ..self.template };
-            let (offset, payload) = match event {
+            let (request, offset, payload) = match event {
                 Event::Nothing => continue,
                 Event::Terminated(code) => {
                     rdma_mummy_sys::log!(debug, "QP {:#x}: the peer has ended the connection: {code:?}", self.number);
@@ -216,68 +203,15 @@ impl Connection {
                     }
                     continue;
                 }
-                Event::Send { offset, payload, last } => {
-                    if payload.is_empty() && last.is_none() {
-                        continue;
-                    }
-                    (request.operation, request.length) = (Operation::Send, UNKNOWN_LENGTH);
-                    if let Some(Last { is_solicited, invalidate }) = last {
-                        request.length = u64::from(offset) + payload.len() as u64;
-                        request.is_solicited = is_solicited;
-                        request.operation = match (invalidate, immediate.take()) {
-                            (Some(rkey), _) => Operation::SendInvalidate { rkey },
-                            (None, Some(immediate)) => Operation::SendImmediate { immediate },
-                            (None, None) => Operation::Send,
-                        };
-                    }
-                    (u64::from(offset), payload)
-                }
-                Event::Write { stag, offset, payload, is_last } => {
-                    if !*is_in_write {
-                        *write = (stag, offset, 0);
-                    }
-                    *is_in_write = !is_last;
-                    write.2 += payload.len() as u64;
-                    request.operation = Operation::Write { address: offset, rkey: stag };
-                    request.length = payload.len() as u64;
-                    (0, payload)
-                }
-                Event::Immediate { bytes: [a, b, c, d, value @ ..], is_solicited } => {
-                    let (first, value) = (u32::from_be_bytes([a, b, c, d]), u32::from_ne_bytes(value));
-                    if first == SEND_FOLLOWS {
-                        *immediate = Some(value);
-                        continue;
-                    }
-                    let (rkey, address, length) = *write;
-                    let (rkey, address, length) =
-                        if u64::from(first) == length { (rkey, address, length) } else { (0, 0, 0) };
-                    request.operation = Operation::WriteImmediate { address, rkey, immediate: value };
-                    (request.length, request.is_solicited) = (length, is_solicited);
-                    (length, &[][..])
-                }
-                Event::ReadRequest(read) => {
-                    out.asked.push_back((request.psn, Asked::Read(read)));
-                    request.operation = Operation::Read { address: read.source_offset, rkey: read.source_stag };
-                    request.length = read.length.into();
-                    (0, &[][..])
-                }
-                Event::AtomicRequest(atomic) => {
-                    out.asked.push_back((request.psn, Asked::Atomic(atomic.id)));
-                    let (address, rkey) = (atomic.offset, atomic.stag);
-                    request.operation = match atomic.kind {
-                        Atomic::FetchAdd { add } => Operation::FetchAdd { address, rkey, add },
-                        Atomic::CompareSwap { compare, swap } => {
-                            Operation::CompareSwap { address, rkey, compare, swap }
-                        }
-                    };
-                    request.length = 8;
-                    (0, &[][..])
-                }
+                message => match messages.part(message, self.template, &mut out.asked) {
+                    Some(found) => found,
+                    None => continue,
+                },
             };
             drop(out);
             let part = Part { number: self.number, request, offset, length: payload.len() as u32, attempt: 0 };
             if part.is_last() {
-                *psn = psn_after(*psn, 1);
+                messages.end();
             }
             with_segment(payload, |segments| self.engine.deliver.part(&part, segments, carrier));
             if self.is_unready.swap(false, Ordering::Relaxed) {

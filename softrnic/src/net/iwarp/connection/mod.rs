@@ -9,6 +9,7 @@
 //! `outgoing` is held only briefly, and never while calling the QP.
 
 mod incoming;
+mod messages;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError, Weak};
