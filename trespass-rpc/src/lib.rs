@@ -60,6 +60,8 @@ pub use pool::{Pool, PoolFuture};
 pub use rustls;
 pub use server::{Server, Serving};
 pub use service::{Context, Handler, Layered, Pair, Request, Response};
+/// The crate of [`Options::worker`].
+pub use trespass;
 pub use trespass_rpc_macros::service;
 pub use wire::{Metadata, MethodInfo};
 

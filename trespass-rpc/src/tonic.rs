@@ -24,6 +24,7 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tonic::transport::server::Connected;
 use tower_service::Service;
+use trespass::Handle;
 use trespass::tokio::{Acceptor, Listener, Stream as IoStream};
 
 /// How many bytes of HTTP/2 may wait to be sent. A server cannot withdraw what waits when a call is cancelled, and
@@ -52,12 +53,18 @@ pub struct ConnectInfo {
 }
 
 /// Connects over RDMA if both sides support it, otherwise over TCP.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Connector;
+#[derive(Clone, Debug, Default)]
+pub struct Connector(Option<Handle>);
 
-/// A connector for `tonic::transport::Endpoint::connect_with_connector`.
+/// A connector for `tonic::transport::Endpoint::connect_with_connector`. It uses the default worker of the process.
 pub fn connector() -> Connector {
-    Connector
+    Connector(None)
+}
+
+/// A connector that uses a worker of the program, whose [`Options`](trespass::Options) set the transports, the device,
+/// the memory and the time-outs.
+pub fn connector_on(handle: &Handle) -> Connector {
+    Connector(Some(handle.clone()))
 }
 
 impl Service<Uri> for Connector {
@@ -70,11 +77,15 @@ impl Service<Uri> for Connector {
     }
 
     fn call(&mut self, uri: Uri) -> Self::Future {
+        let handle = self.0.clone();
         Box::pin(async move {
             let none = || io::Error::new(io::ErrorKind::InvalidInput, "the URI has no host");
             let host = uri.host().ok_or_else(none)?.trim_matches(['[', ']']).to_owned();
             let port = uri.port_u16().unwrap_or(80);
-            let stream = IoStream::connect((host, port)).await?;
+            let stream = match handle {
+                Some(handle) => IoStream::connect_on(&handle, (host, port)).await?,
+                None => IoStream::connect((host, port)).await?,
+            };
             Ok(TokioIo::new(Io::new(stream)))
         })
     }
@@ -84,13 +95,22 @@ impl Service<Uri> for Connector {
 #[derive(Debug)]
 pub struct Incoming(Listener);
 
-/// Listens for both RDMA and TCP, at the same port.
+/// Listens for both RDMA and TCP, at the same port. The listener uses the default worker of the process.
 ///
 /// # Errors
 ///
 /// The address is in use, or does not belong to this host.
 pub fn incoming(address: impl ToSocketAddrs) -> io::Result<Incoming> {
     Ok(Incoming(Acceptor::from(trespass::Acceptor::bind(address)?).into()))
+}
+
+/// Does the same as [`incoming`], but uses a worker of the program. See [`connector_on`].
+///
+/// # Errors
+///
+/// See [`incoming`].
+pub fn incoming_on(handle: &Handle, address: impl ToSocketAddrs) -> io::Result<Incoming> {
+    Ok(Incoming(Acceptor::from(trespass::Acceptor::bind_on(handle, address)?).into()))
 }
 
 impl Incoming {

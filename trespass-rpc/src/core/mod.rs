@@ -25,6 +25,7 @@ mod sim;
 mod transmit;
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use crate::error::{Certainty, RpcError};
 use crate::wire::{Bulk, Flags, Header, Hello, Kind, VERSION, WireError, write};
@@ -41,7 +42,7 @@ const BACKLOG: usize = 1 << 20;
 /// Maximum number of bytes in the body of a `Hello` or a `Bulk` frame.
 const FIXED_LIMIT: usize = 2 << 20;
 
-/// The credit that a side grants its peer, and the side's time-outs in microseconds.
+/// The credit that a side grants its peer, and the side's time-outs.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Number of calls that the peer may have in flight, at most 32,768.
@@ -56,11 +57,11 @@ pub struct Limits {
     pub attachment: u64,
     /// Maximum number of this side's calls that wait for credit; further calls return an error.
     pub waiting: usize,
-    /// If no frame arrives for this time, this side sends a ping; after three times as long, the connection ends. The
-    /// value 0 disables both.
-    pub keepalive: u64,
+    /// If no frame arrives for this time, this side sends a ping; after three times as long, the connection ends. Zero
+    /// disables both.
+    pub keepalive: Duration,
     /// If this side has bytes to send but the peer receives nothing for this time, the connection ends.
-    pub stall: u64,
+    pub stall: Duration,
     /// Whether this side's frames have checksums.
     pub checksum: bool,
 }
@@ -74,11 +75,16 @@ impl Default for Limits {
             window: 256 << 10,
             attachment: 1 << 30,
             waiting: 65_536,
-            keepalive: 3_000_000,
-            stall: 10_000_000,
+            keepalive: Duration::from_secs(3),
+            stall: Duration::from_secs(10),
             checksum: false,
         }
     }
+}
+
+/// Returns a duration in microseconds.
+pub(crate) fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// Whether this side initiated the connection.
@@ -95,6 +101,9 @@ pub enum Side {
 pub struct Connection<C> {
     side: Side,
     limits: Limits,
+    /// The time-outs of the limits, in microseconds; `u64::MAX` is no time-out.
+    keepalive: u64,
+    stall: u64,
     peer: Option<Hello>,
     /// The numbers of this side and of its peer, which the peer's hello must have; 0 if not to be compared.
     ends: (u32, u32),
@@ -133,6 +142,8 @@ impl<C> Connection<C> {
         let mut connection = Self {
             side,
             limits,
+            keepalive: if limits.keepalive.is_zero() { u64::MAX } else { micros(limits.keepalive) },
+            stall: micros(limits.stall),
             peer: None,
             ends: hello.ends,
             out: Vec::new(),

@@ -16,14 +16,11 @@ impl<C> Connection<C> {
         if self.failure.is_some() {
             return u64::MAX;
         }
-        let keepalive = match self.limits.keepalive {
-            0 => u64::MAX,
-            time => match self.ping_sent {
-                Some(at) => at.saturating_add(time.saturating_mul(2)),
-                None => self.heard_at.saturating_add(time),
-            },
+        let keepalive = match self.ping_sent {
+            Some(at) => at.saturating_add(self.keepalive.saturating_mul(2)),
+            None => self.heard_at.saturating_add(self.keepalive),
         };
-        let stall = if self.backlog() == 0 { u64::MAX } else { self.progress_at.saturating_add(self.limits.stall) };
+        let stall = if self.backlog() == 0 { u64::MAX } else { self.progress_at.saturating_add(self.stall) };
         self.calls.earliest().min(self.serving.earliest()).min(keepalive).min(stall)
     }
 
@@ -43,17 +40,16 @@ impl<C> Connection<C> {
             return Ok(());
         }
         let unavailable = |text| Err(RpcError::new(Status::UNAVAILABLE, Certainty::Unknown, text));
-        if self.backlog() != 0 && now >= self.progress_at.saturating_add(self.limits.stall) {
+        if self.backlog() != 0 && now >= self.progress_at.saturating_add(self.stall) {
             return unavailable("the peer does not read");
         }
-        let keepalive = self.limits.keepalive;
         match self.ping_sent {
             // If this process was suspended, it sent no ping that the peer could have answered, so it sends one now.
-            None if keepalive != 0 && now >= self.heard_at.saturating_add(keepalive) => {
+            None if now >= self.heard_at.saturating_add(self.keepalive) => {
                 self.ping_sent = Some(now);
                 self.ping();
             }
-            Some(at) if now >= at.saturating_add(keepalive.saturating_mul(2)) => {
+            Some(at) if now >= at.saturating_add(self.keepalive.saturating_mul(2)) => {
                 return unavailable("the peer is silent");
             }
             _ => {}

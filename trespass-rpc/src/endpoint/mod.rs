@@ -28,6 +28,7 @@ use rdma_mummy_sys::program::Held;
 use tokio::sync::oneshot;
 use trespass::{Generation, Kind, OpenRegion, PerProcess, RegionKey, Transport};
 
+use crate::core::micros;
 use crate::error::{Certainty, RpcError, Status};
 use crate::memory::Memory;
 
@@ -380,7 +381,7 @@ impl Shared {
 
     /// Returns the time after which this duration has passed, at most the largest value, which no clock reaches.
     pub(crate) fn after(&self, duration: Duration) -> u64 {
-        self.now().saturating_add(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX))
+        self.now().saturating_add(micros(duration))
     }
 
     pub(crate) fn micros(&self, time: Instant) -> u64 {

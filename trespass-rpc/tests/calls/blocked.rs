@@ -90,7 +90,7 @@ async fn connect(options: &Options, serving: &Serving) -> (BlockingClient<Channe
 fn blocked_handlers_stop_no_other_call() {
     on_both(|mut options| async move {
         // A peer that is silent for three times as long is dead.
-        options.limits.keepalive = 200_000;
+        options.limits.keepalive = Duration::from_millis(200);
         for runs in Runs::all() {
             let gate = Arc::new(Gate::default());
             let serving = runs.serve(&options, &gate).await;

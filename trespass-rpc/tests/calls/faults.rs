@@ -87,7 +87,7 @@ fn calls_that_wait_for_credit_keep_their_deadline_and_their_items() {
     on_both(|mut options| async move {
         options.limits.calls = 1;
         // Without keepalive, only the deadline wakes the driver.
-        options.limits.keepalive = 0;
+        options.limits.keepalive = Duration::ZERO;
         let (_serving, client, service) = pair(&options).await;
         let call = tokio::spawn({
             let client = client.clone();

@@ -47,7 +47,7 @@ fn metadata_reaches_the_handler() {
 fn longest_durations_are_no_limits() {
     on_both(|mut options| async move {
         (options.connect, options.spin) = (Duration::MAX, Duration::MAX);
-        (options.limits.keepalive, options.limits.stall) = (u64::MAX, u64::MAX);
+        (options.limits.keepalive, options.limits.stall) = (Duration::MAX, Duration::MAX);
         let worker = &mut options.worker;
         (worker.keepalive, worker.linger, worker.spin) = (Duration::MAX, Duration::MAX, Duration::MAX);
         let (serving, client, _) = pair(&options).await;

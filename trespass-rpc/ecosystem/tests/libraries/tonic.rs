@@ -12,7 +12,10 @@ use tokio::runtime::Builder;
 use tokio::time::timeout;
 use tonic::codegen::Service;
 use tonic::transport::Endpoint;
-use trespass::{Transport, Worker};
+use tonic::transport::server::Connected;
+use trespass::{Handle, Transport, Worker};
+use trespass_rpc::Stream;
+use trespass_rpc::tonic::{connector_on, incoming_on};
 use trespass_rpc_ecosystem::{ADDRESS, options};
 
 #[test]
@@ -28,6 +31,24 @@ fn attempt_to_connect_ends_with_its_future() {
     let mut bytes = Vec::new();
     let end = peer.read_to_end(&mut bytes).map(drop).map_err(|error| error.kind());
     assert!(matches!(end, Ok(()) | Err(ErrorKind::ConnectionReset)), "the attempt goes on: {end:?}");
+}
+
+#[test]
+fn worker_of_the_program_chooses_the_transport() {
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    for (transport, name) in [(Transport::Rdma, "soft0"), (Transport::Tcp, "TCP")] {
+        let handle = Handle::new(&options(transport).worker).unwrap();
+        let found = runtime.block_on(async {
+            let mut incoming = incoming_on(&handle, &**ADDRESS).unwrap();
+            let uri = format!("http://{}", incoming.local_addr().unwrap()).parse().unwrap();
+            let (mut connector, accepted) =
+                (connector_on(&handle), poll_fn(|context| Pin::new(&mut incoming).poll_next(context)));
+            let (connected, accepted) = tokio::join!(connector.call(uri), accepted);
+            let ends = [connected.unwrap().into_inner(), accepted.unwrap().unwrap()];
+            ends.map(|end| end.connect_info().transport)
+        });
+        assert!(found.iter().all(|found| found.contains(name)), "{found:?}");
+    }
 }
 
 /// What waits cannot be withdrawn when a call is cancelled.

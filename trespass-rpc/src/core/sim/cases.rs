@@ -167,14 +167,15 @@ fn items_wait_while_many_bytes_are_unsent() {
 #[test]
 fn peer_is_pinged_before_it_counts_as_silent() {
     let (mut client, mut server) = both(LIMITS);
-    let late = 10 * LIMITS.keepalive;
+    let keepalive = micros(LIMITS.keepalive);
+    let late = 10 * keepalive;
     client.on_time(late, |_, _| {}, &mut Vec::new()).unwrap();
     carry(&mut client, &mut server, late);
     carry(&mut server, &mut client, late);
-    assert_eq!(client.next_timeout(), late + LIMITS.keepalive);
+    assert_eq!(client.next_timeout(), late + keepalive);
     client.on_time(2 * late, |_, _| {}, &mut Vec::new()).unwrap();
     carry(&mut client, &mut server, 2 * late);
-    assert_eq!(client.next_timeout(), 2 * late + 2 * LIMITS.keepalive);
+    assert_eq!(client.next_timeout(), 2 * late + 2 * keepalive);
     assert!(client.on_time(client.next_timeout(), |_, _| {}, &mut Vec::new()).is_err());
 }
 

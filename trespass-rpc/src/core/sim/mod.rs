@@ -68,8 +68,8 @@ const LIMITS: Limits = Limits {
     window: 600,
     attachment: 1 << 20,
     waiting: 8,
-    keepalive: 50_000,
-    stall: 100_000,
+    keepalive: Duration::from_millis(50),
+    stall: Duration::from_millis(100),
     checksum: true,
 };
 
