@@ -15,7 +15,7 @@ use crate::backend::{Backend, LinkId, ListenerId};
 use crate::memory::Buf;
 use crate::proto::{FLOOR, Hello, Protocol, Refusal, RefusalCode, Settings, Stock};
 
-use self::slot::State;
+use self::slot::{Due, State};
 use self::table::Limits;
 use super::waiters::Woken;
 
@@ -228,7 +228,9 @@ impl<B: Backend> Driver<B> {
         if !self.table.incoming.is_empty() {
             self.answer();
         }
-        self.refill();
+        if self.table.stock.receives.len() >= REFILL {
+            self.refill();
+        }
         if !self.table.dirty.is_empty() {
             self.service();
         }
@@ -253,6 +255,7 @@ impl<B: Backend> Driver<B> {
             }
         }
         table.stock.trim();
+        self.refill();
         self.flush();
     }
 
@@ -300,8 +303,16 @@ impl<B: Backend> Driver<B> {
         for at in 0..dirty.len() {
             let index = dirty[at];
             let Some(slot) = slots.get_mut(index as usize) else { continue };
-            slot.is_dirty = false;
+            let due = mem::replace(&mut slot.due, Due::Nothing);
             let State::Open(protocol) = &mut slot.state else { continue };
+            if due == Due::Wakes {
+                slot.wake(stock, woken);
+                continue;
+            }
+            // Only posted receives may be announced.
+            if !stock.receives.is_empty() {
+                self.backend.post_receives(&mut stock.receives);
+            }
             let link = LinkId { index, generation: slot.generation };
             let whole = protocol.whole();
             whole.transmit(stock, |buffer| self.backend.announce(link, buffer));
@@ -320,7 +331,7 @@ impl<B: Backend> Driver<B> {
             }
             if is_full || stock.starved {
                 // The connection stays marked for the next turn, because the send queue is full or no memory is free.
-                slot.is_dirty = true;
+                slot.due = Due::Work;
                 dirty[again] = index;
                 again += 1;
             }

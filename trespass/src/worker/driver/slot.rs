@@ -8,13 +8,23 @@ use super::super::waiters::{Awaited, Waiters, Woken};
 #[derive(Debug)]
 pub(in crate::worker) struct Slot {
     pub(super) generation: u32,
-    pub(super) is_dirty: bool,
+    pub(super) due: Due,
     /// Whether the program has released the connection, which is then freed when its link has ended.
     pub(super) is_forgotten: bool,
     pub(super) is_ending: bool,
     pub(in crate::worker) facts: Option<Established>,
     pub(super) waiters: Waiters,
     pub(super) state: State,
+}
+
+/// What the next turn has to do for a connection. If it is anything, the connection is in the table's list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Due {
+    Nothing,
+    /// Tasks and calls may have to be woken.
+    Wakes,
+    /// The whole state may have changed, so requests may wait to be posted.
+    Work,
 }
 
 #[derive(Debug)]
@@ -30,7 +40,7 @@ impl Slot {
     pub(super) fn new() -> Slot {
         Slot {
             generation: 0,
-            is_dirty: false,
+            due: Due::Nothing,
             is_forgotten: false,
             is_ending: false,
             facts: None,
@@ -41,10 +51,7 @@ impl Slot {
 
     #[inline]
     pub(super) fn mark(&mut self, index: u32, dirty: &mut Vec<u32>) {
-        if !self.is_dirty {
-            self.is_dirty = true;
-            dirty.push(index);
-        }
+        mark(Due::Work, &mut self.due, index, dirty);
     }
 
     /// Wakes the tasks and calls whose condition the connection now fulfils.
@@ -66,4 +73,13 @@ impl Slot {
         // If the link has failed, a transfer fails when it is posted, so the tasks that wait for transfers are woken.
         self.waiters.wake(Awaited::Transfer, woken);
     }
+}
+
+/// Adds a connection to the list of the next turn, unless it is in the list.
+#[inline(always)]
+pub(super) fn mark(what: Due, due: &mut Due, index: u32, dirty: &mut Vec<u32>) {
+    if *due == Due::Nothing {
+        dirty.push(index);
+    }
+    *due = what.max(*due);
 }

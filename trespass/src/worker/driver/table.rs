@@ -10,7 +10,7 @@ use crate::memory::{Buf, check_spare};
 use crate::proto::{Agreement, FLOOR, Failure, Hello, Protocol, Refusal, RefusalCode, Settings, Stock};
 
 use super::super::waiters::{Awaited, Waiters, Woken};
-use super::slot::{Slot, State};
+use super::slot::{Due, Slot, State, mark};
 
 /// The connections, and the work that the events of the backend have left pending.
 #[derive(Debug)]
@@ -65,7 +65,7 @@ pub(super) struct Open<'t> {
     pub(super) protocol: &'t mut Protocol,
     pub(super) stock: &'t mut Stock,
     has_waiters: bool,
-    is_dirty: &'t mut bool,
+    due: &'t mut Due,
     dirty: &'t mut Vec<u32>,
     index: u32,
 }
@@ -74,16 +74,13 @@ impl Open<'_> {
     /// Marks the connection for the next turn.
     #[inline(always)]
     pub(super) fn mark(&mut self) {
-        if !*self.is_dirty {
-            *self.is_dirty = true;
-            self.dirty.push(self.index);
-        }
+        mark(Due::Work, self.due, self.index, self.dirty);
     }
 
     /// Marks the connection for the next turn if it needs one.
     #[inline(always)]
     pub(super) fn mark_if_needed(&mut self) {
-        if !*self.is_dirty && self.protocol.needs_turn(self.stock) {
+        if *self.due != Due::Work && self.protocol.needs_turn(self.stock) {
             self.mark();
         }
     }
@@ -91,8 +88,9 @@ impl Open<'_> {
     /// Does the same after an event, which may also be one for which a task or a call waits.
     #[inline(always)]
     fn mark_if_due(&mut self) {
-        if !*self.is_dirty && (self.has_waiters || self.protocol.needs_turn(self.stock)) {
-            self.mark();
+        self.mark_if_needed();
+        if self.has_waiters {
+            mark(Due::Wakes, self.due, self.index, self.dirty);
         }
     }
 }
@@ -103,11 +101,11 @@ impl Table {
     pub(super) fn open(&mut self, link: LinkId) -> Option<Open<'_>> {
         let Table { slots, stock, dirty, .. } = self;
         match slots.get_mut(link.index as usize) {
-            Some(Slot { generation, state: State::Open(protocol), is_dirty, waiters, .. })
+            Some(Slot { generation, state: State::Open(protocol), due, waiters, .. })
                 if *generation == link.generation =>
             {
                 let has_waiters = !waiters.is_empty();
-                Some(Open { protocol, stock, has_waiters, is_dirty, dirty, index: link.index })
+                Some(Open { protocol, stock, has_waiters, due, dirty, index: link.index })
             }
             _ => None,
         }
@@ -181,9 +179,9 @@ impl Table {
         let Some(slot) = slots.get_mut(link.index as usize).filter(|slot| slot.generation == link.generation) else {
             return;
         };
-        let (generation, is_dirty) = (slot.generation.wrapping_add(1), slot.is_dirty);
+        let (generation, due) = (slot.generation.wrapping_add(1), slot.due);
         slot.waiters.wake_all(woken);
-        let old = mem::replace(slot, Slot { generation, is_dirty, ..Slot::new() });
+        let old = mem::replace(slot, Slot { generation, due, ..Slot::new() });
         match old.state {
             State::Open(mut protocol) => protocol.whole().forget(stock),
             State::Connecting(_) => stock.ledger.release(FLOOR),
@@ -279,11 +277,14 @@ impl Table {
             self.stock.free(message);
             return true;
         };
-        if !open.has_waiters {
-            match open.protocol.received_alone(message, length, false) {
-                Ok(()) => return true,
-                Err(unread) => message = unread,
+        match open.protocol.received_alone(message, length, false) {
+            Ok(()) => {
+                if open.has_waiters {
+                    mark(Due::Wakes, open.due, open.index, open.dirty);
+                }
+                return true;
             }
+            Err(unread) => message = unread,
         }
         let received = open.protocol.whole().received(message, length, open.stock);
         let is_sound = received.map_err(|violation| violated(open.protocol, violation)).is_ok();
