@@ -1,9 +1,23 @@
 //! Calls for programs without an async runtime: the driver runs on its own thread, and the calling thread waits.
 //!
-//! ```ignore
+//! ```no_run
+//! use trespass_rpc::{Attachment, Stream, blocking};
+//!
+//! # #[derive(Debug, serde::Serialize, serde::Deserialize, thiserror::Error)]
+//! # #[error("failed")]
+//! # pub struct Failed;
+//! # #[trespass_rpc::service]
+//! # pub trait Kv {
+//! #     async fn put(&self, key: &str, value: Attachment) -> Result<u64, Failed>;
+//! #     fn list(&self, prefix: &str) -> impl Stream<Item = Result<String, Failed>>;
+//! # }
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let kv = KvClient::over(blocking::connect("host:7175")?)?;
-//! blocking::wait(kv.put("fruit/apple", Attachment::from(bytes)))?;
-//! for entry in blocking::iter(kv.list("fruit/")) { println!("{:?}", entry?); }
+//! blocking::wait(kv.put("fruit/apple", Attachment::from(b"green".to_vec())))?;
+//! for entry in blocking::iter(kv.list("fruit/")) {
+//!     println!("{}", entry?);
+//! }
+//! # Ok(()) }
 //! ```
 
 use std::cell::OnceCell;

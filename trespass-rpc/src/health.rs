@@ -26,10 +26,24 @@ pub trait Healths {
 
 /// Sets the health that the server reports. Clones refer to the same server.
 ///
-/// ```ignore
+/// ```
+/// use trespass_rpc::{Health, HealthReporter, HealthsClient, Server};
+///
+/// # #[derive(Default)]
+/// # struct Store;
+/// # #[trespass_rpc::service(name = "example.Kv")]
+/// # pub trait Kv { async fn get(&self, key: &str) -> Result<String, ()>; }
+/// # impl Kv for Store { async fn get(&self, key: &str) -> Result<String, ()> { Ok(key.to_owned()) } }
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> std::io::Result<()> {
 /// let health = HealthReporter::default();
-/// Server::new(KvServer::new(store)).and(health.service());
+/// let server = Server::new(KvServer::new(Store::default())).and(health.service());
+/// let serving = server.bind("127.0.0.1:0").await?;
 /// health.set("example.Kv", Health::Serving);
+///
+/// let healths = HealthsClient::connect(&serving.local_addr().to_string()).await?;
+/// assert!(matches!(healths.check("example.Kv").await, Ok(Health::Serving)));
+/// # Ok(()) }
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct HealthReporter {

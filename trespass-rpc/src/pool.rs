@@ -41,8 +41,21 @@ const LONGEST_RETURN: Duration = Duration::from_secs(300);
 /// that is due, so an idle pool makes none. When an attempt succeeds, later calls use the connection over RDMA; the calls
 /// in flight end on the one over TCP.
 ///
-/// ```ignore
-/// let kv = KvClient::new(Pool::new(&endpoint, "host:7175").connections(4));
+/// ```no_run
+/// use trespass_rpc::{Endpoint, Pool};
+///
+/// # #[derive(Debug, serde::Serialize, serde::Deserialize, thiserror::Error)]
+/// # #[error("failed")]
+/// # pub struct Failed;
+/// # #[trespass_rpc::service]
+/// # pub trait Kv {
+/// #     async fn get(&self, key: &str) -> Result<String, Failed>;
+/// # }
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let kv = KvClient::new(Pool::new(&Endpoint::current()?, "host:7175").connections(4));
+/// println!("{}", kv.get("fruit/apple").await?); // connects
+/// # Ok(()) }
 /// ```
 #[derive(Clone, Debug)]
 pub struct Pool {

@@ -296,10 +296,19 @@ impl<A: Handler, B: Handler> Handler for Pair<A, B> {
 /// An error of a layer fails the request. A layer that does not run a request may return an [`RpcError`] with
 /// [`Certainty::Refused`] and a status such as [`Status::OVERLOADED`], so that callers may retry.
 ///
-/// ```ignore
-/// let server = KvServer::new(store);
+/// ```
+/// use trespass_rpc::{Handler, Layered, Server};
+///
+/// # #[derive(Default)]
+/// # struct Store;
+/// # #[trespass_rpc::service]
+/// # pub trait Kv { async fn get(&self, key: &str) -> Result<String, ()>; }
+/// # impl Kv for Store { async fn get(&self, key: &str) -> Result<String, ()> { Ok(key.to_owned()) } }
+/// # /// Stands for a layer, such as `tower::limit::ConcurrencyLimit`.
+/// # fn limited<S>(service: S) -> S { service }
+/// let server = KvServer::new(Store::default());
 /// let methods = server.methods();
-/// Server::new(Layered::new(methods, ConcurrencyLimit::new(server, 64)))
+/// let server = Server::new(Layered::new(methods, limited(server)));
 /// ```
 #[derive(Debug)]
 pub struct Layered<S> {

@@ -2,9 +2,16 @@
 //!
 //! To move an existing service, change two lines:
 //!
-//! ```ignore
-//! let channel = Endpoint::from_static("http://host:50051").connect_with_connector(trespass_rpc::tonic::connector()).await?;
-//! Server::builder().add_service(service).serve_with_incoming(trespass_rpc::tonic::incoming("0.0.0.0:50051")?).await?;
+//! ```no_run
+//! # use tonic::transport::{Channel, Endpoint, Server};
+//! # async fn client() -> Result<Channel, Box<dyn std::error::Error>> {
+//! let endpoint = Endpoint::from_static("http://host:50051");
+//! let channel = endpoint.connect_with_connector(trespass_rpc::tonic::connector()).await?; // was: endpoint.connect()
+//! # Ok(channel) }
+//! # async fn server(routes: tonic::service::Routes) -> Result<(), Box<dyn std::error::Error>> {
+//! let server = Server::builder().add_routes(routes);
+//! server.serve_with_incoming(trespass_rpc::tonic::incoming("0.0.0.0:50051")?).await?; // was: server.serve(address)
+//! # Ok(()) }
 //! ```
 //!
 //! A task of the runtime drives the streams, so the runtime must have I/O enabled.
