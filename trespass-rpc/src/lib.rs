@@ -12,7 +12,7 @@
 //!
 //! #[trespass_rpc::service(name = "example.Greeter")]
 //! pub trait Greeter {
-//!     /// Returns a greeting.
+//!     /// Returns a line for this name.
 //!     #[idempotent]
 //!     async fn greet(&self, cx: &Context, name: &str) -> Result<String, NoName>;
 //! }

@@ -1,15 +1,47 @@
 //! Sockets and messages over RDMA for programs that do not use verbs directly. If RDMA is unavailable, they use TCP.
 //!
-//! | layer | module | what |
-//! |---|---|---|
-//! | 4 | [`net`] | `Listener`, `Stream`: shaped as `std::net` |
-//! | 5 | `tokio` | the same as futures: with the feature `tokio` |
-//! | 4 | `connection` | [`Connection`], [`Acceptor`]: messages |
-//! | 4 | `region` | [`Region`], [`Grant`], [`Batch`]: memory that the peer reads and writes directly |
-//! | 3 | `worker` | the loop that drives connections over a backend, and the shared worker that blocking calls drive |
-//! | 2 | `backend` | transports of SENDs: `verbs`, `tcp` |
-//! | 1 | `proto` | a connection as a state machine: no I/O, clock, threads or unsafe code |
-//! | 0 | `memory` | buffers: a pool, registered with the device once |
+//! A program written for `std::net` changes its imports:
+//!
+//! ```
+//! use std::io::{self, Read, Write};
+//! use std::thread;
+//!
+//! use trespass::net::{Listener, Shutdown, Stream};
+//!
+//! fn main() -> io::Result<()> {
+//!     let listener = Listener::bind("127.0.0.1:0")?;
+//!     let address = listener.local_addr()?;
+//!     let server = thread::spawn(move || -> io::Result<u64> {
+//!         let (mut stream, _) = listener.accept()?;
+//!         io::copy(&mut stream.try_clone()?, &mut stream)
+//!     });
+//!
+//!     let mut stream = Stream::connect(address)?;
+//!     println!("{}", stream.stats()?); // the device, or TCP and the reason
+//!     stream.write_all(b"hello")?;
+//!     stream.shutdown(Shutdown::Write)?;
+//!     let mut reply = String::new();
+//!     stream.read_to_string(&mut reply)?;
+//!     assert_eq!(reply, "hello");
+//!     assert_eq!(server.join().expect("the server panicked")?, 5);
+//!     Ok(())
+//! }
+//! ```
+//!
+//! On a machine without an RDMA NIC, this program uses TCP. With the feature `softrnic` it uses a NIC in software.
+//!
+//! | to | use |
+//! |---|---|
+//! | exchange bytes, as with `std::net` | [`net`]: `Listener`, `Stream`, and `Reader` in place of `BufReader` |
+//! | exchange messages with their boundaries | [`Acceptor`], [`Connection`]; [`Buf`] to send without a copy |
+//! | do both in async programs | `tokio`, with the feature `tokio` |
+//! | let the peer read and write memory | [`Region`], [`Grant`], [`Batch`] |
+//! | wait for several connections | [`poll()`], or `descriptor` of a connection in an event loop |
+//! | set the transport, the device, memory and time-outs | [`Options`], for a [`Handle`] that threads share |
+//! | run an event loop on one thread, without locks | [`Worker`] |
+//! | find out why a host does not use RDMA | [`doctor()`], `stats()` of a connection |
+//!
+//! Features: `softrnic` (the NIC in software), `tokio`.
 
 mod backend;
 mod connection;

@@ -45,24 +45,26 @@ const FIXED_LIMIT: usize = 2 << 20;
 /// The credit that a side grants its peer, and the side's time-outs.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Number of calls that the peer may have in flight, at most 32,768.
+    /// Number of calls that the peer may have in flight, at most 32,768. Defaults to 1024.
     pub calls: u32,
-    /// Bytes of requests that the peer may have in flight.
+    /// Bytes of requests that the peer may have in flight. Defaults to 8 MiB.
     pub bytes: u32,
-    /// Maximum number of bytes in the body of a request, an answer or an item.
+    /// Maximum number of bytes in the body of a request, an answer or an item. Defaults to 1 MiB.
     pub body: u32,
-    /// How many bytes of items the peer may send on a stream before the program takes them.
+    /// How many bytes of items the peer may send on a stream before the program takes them. Defaults to 256 KiB.
     pub window: u32,
-    /// Maximum number of bytes of an attachment or a target.
+    /// Maximum number of bytes of an attachment or a target. Defaults to 1 GiB.
     pub attachment: u64,
-    /// Maximum number of this side's calls that wait for credit; further calls return an error.
+    /// Maximum number of this side's calls that wait for credit; further calls return an error. Defaults to
+    /// 65,536.
     pub waiting: usize,
     /// If no frame arrives for this time, this side sends a ping; after three times as long, the connection ends. Zero
-    /// disables both.
+    /// disables both. Defaults to 3 s.
     pub keepalive: Duration,
-    /// If this side has bytes to send but the peer receives nothing for this time, the connection ends.
+    /// If this side has bytes to send but the peer receives nothing for this time, the connection ends. Defaults to
+    /// 10 s.
     pub stall: Duration,
-    /// Whether this side's frames have checksums.
+    /// Whether this side's frames have checksums. Defaults to false.
     pub checksum: bool,
 }
 

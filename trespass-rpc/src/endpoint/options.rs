@@ -15,19 +15,19 @@ pub struct Options {
     /// The credit that each connection grants its peer, and its time-outs.
     pub limits: Limits,
     /// How long the driver polls RDMA before it sleeps. Polling avoids wake-ups, but it occupies a processor for that
-    /// time. If polling finds no events, the driver polls less often. Zero disables polling.
+    /// time. If polling finds no events, the driver polls less often. Zero disables polling. Defaults to 500 us.
     pub spin: Duration,
-    /// Time limit for connecting.
+    /// Time limit for connecting. Defaults to 10 s.
     pub connect: Duration,
     /// The watermark of the memory pools: how many bytes of released memory a pool keeps for the attachments and
     /// targets of later calls. It also limits how much registered memory peers occupy with the attachments that they
-    /// announce: see [`Attachment::read`](crate::Attachment::read).
+    /// announce: see [`Attachment::read`](crate::Attachment::read). Defaults to 64 MiB.
     pub watermark: usize,
     /// Maximum number of bytes that [`Channel::alloc`](crate::Channel::alloc), [`Context::alloc`](crate::Context::alloc)
     /// and copied attachments occupy at a time; by default 4 GiB. It applies to all connections over RDMA together, and
     /// to all over TCP. Lengths are rounded up to powers of two. Beyond it, these calls return `OutOfMemory`.
     pub memory: usize,
-    /// The TLS configuration of the connections. To require encryption, also set `worker.transport` to
+    /// The TLS configuration of the connections. Defaults to none. To require encryption, also set `worker.transport` to
     /// [`trespass::Transport::Tcp`].
     #[cfg(feature = "tls")]
     pub tls: Tls,

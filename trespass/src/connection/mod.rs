@@ -29,6 +29,27 @@ pub(crate) use attempts::Attempts;
 ///   this side's memory.
 /// - [`Connection::close`] returns when the peer's worker has received all messages.
 ///
+/// ```
+/// # fn main() -> std::io::Result<()> {
+/// use trespass::{Acceptor, Connection};
+///
+/// let acceptor = Acceptor::bind("127.0.0.1:0")?;
+/// let client = Connection::connect(acceptor.local_addr())?;
+/// let server = acceptor.accept()?;
+///
+/// client.send(b"hello")?;
+/// let mut buf = client.alloc(1 << 20); // registered with the device, so that sending it copies nothing
+/// buf[..5].copy_from_slice(b"world");
+/// client.send_buf(buf)?;
+///
+/// assert_eq!(server.recv()?.as_deref(), Some(&b"hello"[..]));
+/// assert_eq!(server.recv()?.map(|message| message.len()), Some(1 << 20));
+/// client.shutdown()?;
+/// assert!(server.recv()?.is_none()); // the end of the messages
+/// # Ok(())
+/// # }
+/// ```
+///
 /// Dropping a connection closes it with code 0, and waits for the peer's acknowledgement, at most for the linger time.
 pub struct Connection {
     handle: Handle,

@@ -1,34 +1,4 @@
 //! Memory that the peer's NIC reads and writes directly, without a thread of this process.
-//!
-//! ```
-//! # fn main() -> std::io::Result<()> {
-//! # softrnic::register().unwrap();
-//! use trespass::{Acceptor, Connection, Grant, RegionKey};
-//!
-//! let acceptor = Acceptor::bind("127.0.0.1:0")?;
-//! let client = Connection::connect(acceptor.local_addr())?;
-//! let server = acceptor.accept()?;
-//!
-//! // The server lets its peer write a page, and sends it the key in a message.
-//! let page = server.region(4096)?;
-//! let grant = Grant::writable(&server, &page, 0..4096)?;
-//! server.send(&grant.key().to_bytes())?;
-//!
-//! // The client puts bytes there, and notifies the server.
-//! let key = client.recv()?.as_deref().and_then(RegionKey::from_bytes).expect("a key");
-//! let mine = client.region(5)?;
-//! mine.write_at(0, b"hello")?;
-//! client.batch().put((&mine, 0..5), (&key, 100)).notify(42).submit()?.wait()?;
-//!
-//! let note = server.recv()?.expect("a notification");
-//! assert_eq!(note.notification(), Some(42));
-//! let mut bytes = [0; 5];
-//! page.read_at(100, &mut bytes)?;
-//! assert_eq!(&bytes, b"hello");
-//! grant.revoke()?; // from now on the key is invalid
-//! # Ok(())
-//! # }
-//! ```
 
 mod batch;
 mod grant;
@@ -58,6 +28,36 @@ pub use key::RegionKey;
 /// refer to the same memory.
 ///
 /// Batches and keys keep the memory registered; [`release`](Self::release) ends the registration.
+///
+/// ```
+/// # fn main() -> std::io::Result<()> {
+/// # softrnic::register().unwrap();
+/// use trespass::{Acceptor, Connection, Grant, RegionKey};
+///
+/// let acceptor = Acceptor::bind("127.0.0.1:0")?;
+/// let client = Connection::connect(acceptor.local_addr())?;
+/// let server = acceptor.accept()?;
+///
+/// // The server lets its peer write a page, and sends it the key in a message.
+/// let page = server.region(4096)?;
+/// let grant = Grant::writable(&server, &page, 0..4096)?;
+/// server.send(&grant.key().to_bytes())?;
+///
+/// // The client puts bytes there, and notifies the server.
+/// let key = client.recv()?.as_deref().and_then(RegionKey::from_bytes).expect("a key");
+/// let mine = client.region(5)?;
+/// mine.write_at(0, b"hello")?;
+/// client.batch().put((&mine, 0..5), (&key, 100)).notify(42).submit()?.wait()?;
+///
+/// let note = server.recv()?.expect("a notification");
+/// assert_eq!(note.notification(), Some(42));
+/// let mut bytes = [0; 5];
+/// page.read_at(100, &mut bytes)?;
+/// assert_eq!(&bytes, b"hello");
+/// grant.revoke()?; // from now on the key is invalid
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Region {
     memory: Arc<RegionMemory>,

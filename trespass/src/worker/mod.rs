@@ -129,6 +129,39 @@ impl fmt::Display for Stats {
 
 /// The connections of one thread, and their event loop. No call blocks. If a call returns `WouldBlock`, retry it after
 /// the next turn.
+///
+/// ```
+/// # fn main() -> std::io::Result<()> {
+/// use std::io::ErrorKind;
+/// use std::time::Duration;
+/// use trespass::{Kind, Options, Worker};
+///
+/// let mut worker = Worker::new(&Options::default())?;
+/// let listener = worker.listen("127.0.0.1:0".parse().unwrap())?;
+/// let address = worker.local_addr(listener).unwrap();
+/// let client = worker.connect(Kind::Tcp, address)?; // Kind::Rdma needs a device
+/// let server = loop {
+///     worker.poll(); // a turn
+///     if let Some(accepted) = worker.accept(listener) {
+///         break accepted;
+///     }
+///     worker.wait(Duration::from_secs(1))?;
+/// };
+/// while !worker.is_established(client)? {
+///     worker.poll();
+/// }
+/// worker.try_send(client, b"hello")?;
+/// let message = loop {
+///     worker.poll();
+///     match worker.try_recv(server) {
+///         Err(error) if error.kind() == ErrorKind::WouldBlock => worker.wait(Duration::from_secs(1))?,
+///         message => break message?,
+///     }
+/// };
+/// assert_eq!(&message[..], b"hello");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Worker {
     verbs: Option<Driver<Verbs>>,

@@ -46,6 +46,20 @@ const SHORT: Duration = Duration::from_micros(200);
 /// The worker exists until its last handle, listener and connection are dropped. When the process ends, by a return of
 /// `main` or by `exit(3)`, it waits until the peers have received what the worker has accepted, and all transfers have
 /// ended, at most for the [linger time](Options::linger), and at most for a minute.
+///
+/// ```
+/// # fn main() -> std::io::Result<()> {
+/// use trespass::{Acceptor, Connection, Handle, Options, Transport};
+///
+/// let mut options = Options::default();
+/// options.transport = Transport::Tcp;
+/// let handle = Handle::new(&options)?;
+/// let acceptor = Acceptor::bind_on(&handle, "127.0.0.1:0")?;
+/// let client = Connection::connect_on(&handle, acceptor.local_addr(), None)?;
+/// println!("{}", client.stats()?);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Handle {
     shared: Arc<Shared>,
