@@ -1,5 +1,6 @@
 //! The programs on trespass, on a device of the system: `rdsend`, `rdrecv` and `rdcp` of rdma-pipe, and the example
-//! `kv` of trespass-rpc; and the tests of TLS of trespass-rpc. The programs' own tests run on softrnic's device.
+//! `kv` of trespass-rpc; and the tests of TLS of trespass-rpc and of the links of trespass. The programs' own tests run
+//! on softrnic's device.
 
 use std::env;
 use std::fs;
@@ -129,4 +130,16 @@ fn peers_with_tls_call_each_other_and_refuse_relays() {
     command.env("TRESPASS_RPC_TEST_DEVICE", format!("{}={}", device::name(), address()));
     let output = succeeds(Some(child::run(command, 3 * LIMIT)));
     assert!(output.contains("ok. 4 passed"), "{output}");
+}
+
+#[test]
+#[ignore = "needs a device of the system: cargo xtask softroce"]
+fn links_keep_their_rules() {
+    let Some(tests) = env::var_os("SIDEWAY_TRESPASS_TESTS") else {
+        return may_not_run("SIDEWAY_TRESPASS_TESTS does not name the test program of trespass");
+    };
+    let mut command = Command::new(tests);
+    command.args(["backend::verbs::tests::", "--test-threads=1"]).env("SIDEWAY_TEST_DEVICE", device::name());
+    let output = succeeds(Some(child::run(command, 3 * LIMIT)));
+    assert!(output.contains("links_that_end_amid_messages_leave_all_receives ... ok"), "{output}");
 }

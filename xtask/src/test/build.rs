@@ -137,6 +137,13 @@ pub(crate) fn programs(root: &Path) -> Result<Vec<(OsString, OsString)>> {
         name: "libraries".to_owned(),
     };
     let calls = build(repo::cargo(root), &["--workspace"], &[calls])?.into_iter().map(|built| built.file);
+    let backend = Target {
+        package: "trespass".to_owned(),
+        folder: root.join("trespass"),
+        kind: "lib".to_owned(),
+        name: "trespass".to_owned(),
+    };
+    let backend = build(repo::cargo(root), &["--package", "trespass"], &[backend])?.into_iter().map(|built| built.file);
     let mut variables = vec![
         ("SIDEWAY_TRESPASS_PROGRAMS".into(), target.join("debug").into()),
         ("SIDEWAY_EXAMPLES_DIR".into(), folder.join("examples").into()),
@@ -144,6 +151,7 @@ pub(crate) fn programs(root: &Path) -> Result<Vec<(OsString, OsString)>> {
         ("SIDEWAY_CAPI_EXAMPLES".into(), library.examples().into()),
     ];
     variables.extend(calls.map(|calls| ("SIDEWAY_RPC_TESTS".into(), calls.into())));
+    variables.extend(backend.map(|backend| ("SIDEWAY_TRESPASS_TESTS".into(), backend.into())));
     Ok(variables)
 }
 

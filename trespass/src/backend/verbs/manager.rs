@@ -247,7 +247,7 @@ impl Verbs {
     }
 }
 
-/// Starts to end an established link: both sides disconnect, and the requests of the link are flushed.
+/// Starts to end a link: both sides disconnect, and the requests of the link are flushed.
 pub(super) fn drain(link: &mut VerbsLink, why: Ended, is_disconnected: bool) {
     let is_gone = match link.identifier.disconnect() {
         Ok(()) => false,
@@ -262,8 +262,12 @@ pub(super) fn drain(link: &mut VerbsLink, why: Ended, is_disconnected: bool) {
     link.state = State::Draining { why, is_flushed, is_disconnected, deadline, turns: 0 };
 }
 
-/// Ends a link without posted requests.
+/// Ends a link that was not established.
 fn abandon(link: &mut VerbsLink, why: Ended) {
+    // The client may be connected already, and its messages may have taken receives, which the queue pair must return.
+    if !link.is_client && link.queue_pair.is_some() {
+        return drain(link, why, false);
+    }
     link.state = State::Draining { why, is_flushed: true, is_disconnected: true, deadline: 0, turns: 0 };
 }
 

@@ -12,7 +12,8 @@
 //!
 //! The queue pair goes to the error state, which flushes its requests; a last request marks the end of the flush. The
 //! queue pair is destroyed when that request has completed, the completion queue is empty, and the peer has
-//! disconnected. Then the buffers return to their pool. The wait for a peer that does not answer ends after [`LINGER`].
+//! disconnected; earlier, the shared queue could lose the receive of a message that is arriving. Then the buffers return
+//! to their pool. The wait for a peer that does not answer ends after [`LINGER`].
 //! Buffers never return before the flush or the destruction of the queue pair. If a link ends and the driver fails to
 //! destroy its queue pair, the buffers are leaked. If `Verbs` is dropped with live links, it destroys their queue pairs
 //! and returns the buffers even if this fails; a chunk of the pool is still deregistered before it is unmapped.

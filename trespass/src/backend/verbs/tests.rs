@@ -1,6 +1,7 @@
 //! Tests the backends of two workers on softrnic, in one process.
 
 mod landing;
+mod receives;
 
 use std::time::{Duration, Instant};
 
@@ -73,8 +74,12 @@ const RECEIVES: u32 = 64;
 
 impl Side {
     fn new() -> Self {
+        Self::with_segment(Options::default().segment)
+    }
+
+    fn with_segment(segment: u32) -> Self {
         softrnic::register().unwrap();
-        let options = Options { device: device(), receives: RECEIVES, memory: 64 << 20, ..Options::default() };
+        let options = Options { device: device(), segment, receives: RECEIVES, memory: 64 << 20, ..Options::default() };
         let mut verbs = Verbs::open(&options, None).unwrap();
         let mut buffers: Vec<Buf> = (0..RECEIVES).map(|_| verbs.pool().segment().unwrap()).collect();
         verbs.post_receives(&mut buffers);
