@@ -39,15 +39,24 @@ fn plan(rng: &mut Rng) -> Plan {
 }
 
 fn run(seed: u64, pools: &[Pool; 4]) {
+    run_with(seed, pools, u32::MAX);
+}
+
+/// Runs a world. Before the step `pause`, all announced buffers are withdrawn. Returns the number of steps.
+fn run_with(seed: u64, pools: &[Pool; 4], pause: u32) -> u32 {
     let mut rng = Rng::new(seed);
     let plan = plan(&mut rng);
     let mut world = World::new(&plan, pools, Path::Any, &mut rng);
-    for _ in 0..plan.steps {
+    for step in 0..plan.steps {
+        if step == pause {
+            world.pause();
+        }
         world.step(&plan, &mut rng);
         world.check();
     }
     world.drain(&plan, &mut rng);
     world.end(&mut rng);
+    plan.steps
 }
 
 /// Runs two worlds with the same events. One of them may not use the short path.
@@ -73,6 +82,15 @@ fn compare(seed: u64, pools: &[Pool; 4]) {
 #[test]
 fn seeds_keep_every_byte_and_every_buffer() {
     for_each_seed("seeds_keep", run);
+}
+
+#[test]
+fn buffers_can_be_withdrawn_at_every_step() {
+    let pools = [(); 4].map(|()| node::pool());
+    for seed in 1..=10 {
+        let steps = run_with(seed, &pools, u32::MAX);
+        (0..steps).for_each(|pause| _ = run_with(seed, &pools, pause));
+    }
 }
 
 #[test]

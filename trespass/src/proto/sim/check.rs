@@ -6,6 +6,9 @@ use super::Plan;
 use super::node::World;
 use super::rng::Rng;
 
+/// The number of ticks after which buffers that were not used are withdrawn.
+const PAUSE: u32 = 4;
+
 /// The record of what one side has sent to the other.
 #[derive(Debug, Default)]
 pub(super) struct Log {
@@ -56,6 +59,11 @@ impl World {
             let circulating = (node.posted.len() + node.stock.receives.len()) as u32 + held;
             assert_eq!(circulating, node.stock.ledger.total, "receives that exist");
         }
+    }
+
+    /// Lets so much time pass that all announced buffers are withdrawn.
+    pub(super) fn pause(&mut self) {
+        (0..PAUSE).for_each(|_| self.pass_time(1));
     }
 
     /// Runs devices and workers until nothing changes. All programs read, except those of the side `deaf`.

@@ -130,6 +130,7 @@ impl World {
             7..10 => self.turn(side, pair),
             10..14 => self.execute(side, pair, rng),
             14..17 => self.complete(side, pair, 1 + rng.below(4) as usize),
+            17 if rng.one_in(4) => self.pause(),
             17 => self.pass_time(u64::from(rng.below(2_000))),
             18 if self.path != Path::Any => {}
             18 if rng.one_in(3) => self.nodes[side].hoard(rng),
