@@ -108,6 +108,7 @@ impl Hello {
         put(&self.credits.to_le_bytes());
         put(&self.reads.to_le_bytes());
         put(&(self.segment.min(u32::from(u16::MAX) * 16) / 16).to_le_bytes()[..2]);
+        // Features that this side offers. There are none, and `parse` ignores those of a peer.
         put(&[0; 2]);
         put(&self.epoch.to_le_bytes());
         put(&self.rendezvous.to_le_bytes());
@@ -218,6 +219,9 @@ impl FloorCharBoundary for String {
 mod tests {
     use super::*;
 
+    /// The place of the offered features.
+    const OFFERED: std::ops::Range<usize> = 14..16;
+
     fn hello() -> Hello {
         let limits = Hello {
             segment: 4096,
@@ -235,6 +239,10 @@ mod tests {
         assert_eq!(Hello::parse(&hello().emit()), Ok(hello()));
         let mut padded = hello().emit().to_vec();
         padded.resize(196, 0);
+        assert_eq!(Hello::parse(&padded), Ok(hello()));
+        // Features that a later version offers.
+        assert_eq!(padded[OFFERED], [0; 2]);
+        padded[OFFERED].fill(0xff);
         assert_eq!(Hello::parse(&padded), Ok(hello()));
     }
 

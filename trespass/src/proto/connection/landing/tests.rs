@@ -160,3 +160,20 @@ fn frames_of_version_2_are_refused_by_version_1() {
         receiver.receive(frame, b"").unwrap_err();
     }
 }
+
+#[test]
+fn flags_fields_and_bytes_of_later_versions_are_ignored() {
+    let mut receiver = Receiver::new(2);
+    receiver.receive(Frame { flags: LAST | 0x40, a: 3, b: 7, ..Frame::new(Kind::DATA) }, b"abc").unwrap();
+    let Ok(super::super::Received::Message(message)) = receiver.connection.try_recv(&mut receiver.stock) else {
+        panic!("the message is missing")
+    };
+    assert_eq!(&message[..], b"abc");
+    receiver.receive_parts();
+    let written = Frame { flags: LAST | 0x20, a: 5, ..Frame::new(Kind::WRITTEN) };
+    let requests = receiver.receive(written, b"number").unwrap();
+    assert!(matches!(requests[0], Request::Land { length: 5, .. }), "{requests:?}");
+    let announced = Frame { flags: LAST | 0x10, a: 600, b: 7, ..Frame::new(Kind::RTS) };
+    let requests = receiver.receive(announced, &[1; 20]).unwrap();
+    assert!(requests.iter().any(|request| matches!(request, Request::Read { .. })), "{requests:?}");
+}
