@@ -228,13 +228,10 @@ impl Task {
             }
             let Some(driver) = &mut self.driver else { break };
             driver.send();
-            if is_busy && self.armed.is_none() {
+            // Without a device, the driver can sleep at once until the tasks that it woke have frames to send: the
+            // descriptor reports what arrives after the turn.
+            if is_busy && self.armed.is_none() && !driver.spin().is_zero() {
                 self.spin.found(driver.spin(), || now);
-                if driver.spin().is_zero() {
-                    // The next turn polls TCP with a system call. After it, the driver can sleep until the tasks that it
-                    // woke have frames to send.
-                    continue;
-                }
                 // The turn may have woken other tasks, which then run before the next turn.
                 break;
             }

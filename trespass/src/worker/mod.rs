@@ -324,7 +324,7 @@ impl Worker {
 
     /// Requests wake-ups from the backends. Returns false if an event is pending already.
     pub(crate) fn arm_backends(&mut self) -> io::Result<bool> {
-        let mut idle = self.tcp.backend.arm()?;
+        let mut idle = self.tcp.settle() && self.tcp.backend.arm()?;
         if let Some(verbs) = &mut self.verbs {
             idle &= verbs.backend.arm()?;
         }

@@ -71,6 +71,8 @@ pub(crate) struct Tcp {
     searched: u64,
     /// Whether a link may wait for memory: the next search tries again.
     has_stalled: bool,
+    /// Whether the kernel may have more events than it has last returned.
+    is_full: bool,
 }
 
 const HANGUP: epoll::EventFlags = epoll::EventFlags::RDHUP.union(epoll::EventFlags::HUP).union(epoll::EventFlags::ERR);
@@ -99,6 +101,7 @@ impl Tcp {
             unsettled: 0,
             searched: 0,
             has_stalled: false,
+            is_full: false,
         })
     }
 
@@ -148,6 +151,11 @@ impl Tcp {
         if let Err(why) = progress {
             self.end(id, why, events, spare);
         }
+    }
+
+    /// Takes the numbers of SENDs that have completed since the last poll, which then does not report them.
+    pub(crate) fn take_sent(&mut self) -> impl Iterator<Item = (LinkId, u32)> {
+        self.sent.drain(..)
     }
 
     /// Ends a link: returns its buffers, then reports the end to the worker.
@@ -376,6 +384,7 @@ impl Backend for Tcp {
             Ok(number) => &ready[..number],
             Err(_) => &[],
         };
+        self.is_full = ready.len() == most;
         for event in ready {
             let what = event.data.u64();
             match what >> 32 {
@@ -393,7 +402,7 @@ impl Backend for Tcp {
     }
 
     fn arm(&mut self) -> io::Result<bool> {
-        let is_quiet = self.ended.is_empty() && self.sent.is_empty() && self.read.is_empty();
+        let is_quiet = !self.is_full && self.ended.is_empty() && self.sent.is_empty() && self.read.is_empty();
         Ok(is_quiet && self.probed.is_empty() && self.resumed.is_empty())
     }
 

@@ -10,6 +10,7 @@ use std::net::SocketAddr;
 
 use bytes::BufMut;
 
+use crate::backend::tcp::Tcp;
 use crate::backend::verbs::Verbs;
 use crate::backend::{Backend, LinkId, ListenerId};
 use crate::memory::Buf;
@@ -44,6 +45,24 @@ impl Driver<Verbs> {
     pub(super) fn turn_quickly(&mut self) -> usize {
         let count = self.backend.poll_quickly(&mut self.table, &mut self.spare);
         self.end_turn(count)
+    }
+}
+
+impl Driver<Tcp> {
+    /// Records the SENDs that have completed, so that the worker can sleep without a turn that asks the kernel. Returns
+    /// false if a turn is due because of them.
+    pub(super) fn settle(&mut self) -> bool {
+        let mut is_quiet = true;
+        for (link, sent) in self.backend.take_sent() {
+            let Some(mut open) = self.table.open(link) else { continue };
+            open.protocol.sent(sent);
+            // A connection that has waiters, but needs no turn, has nothing for them.
+            if open.protocol.needs_turn(open.stock) {
+                open.mark();
+                is_quiet = false;
+            }
+        }
+        is_quiet
     }
 }
 

@@ -138,3 +138,41 @@ fn worker_does_not_sleep_while_unread_events_are_pending() {
     server.worker.poll();
     assert_eq!(&server.worker.try_recv(far).unwrap()[..], b"unseen");
 }
+
+/// Each turn asks the kernel. The answer that a turn has sent does not make another one due.
+#[test]
+fn worker_that_has_sent_a_message_sleeps_without_another_turn() {
+    let mut server = Server::new(Transport::Tcp);
+    let (mut client, near, far) = server.neighbour(Kind::Tcp);
+    client.register(near, Wait::Read, Waker::noop());
+    client.try_send(near, &[1; 100]).unwrap();
+    client.flush();
+    assert!(client.arm().unwrap() > Duration::ZERO);
+    assert_eq!(wait_for_message(&mut server, far, &mut client).len(), 100);
+    // A call that waits until the message is sent needs the turn.
+    client.try_send(near, &[1; 100]).unwrap();
+    client.flush();
+    assert!(!client.is_flushed(near).unwrap());
+    assert_eq!(client.arm().unwrap(), Duration::ZERO);
+    client.poll();
+    assert!(client.is_flushed(near).unwrap());
+}
+
+#[test]
+fn worker_does_not_sleep_before_it_has_taken_all_events() {
+    let mut server = Server::new(Transport::Tcp);
+    let mut clients = [(); 3].map(|()| server.neighbour(Kind::Tcp));
+    while server.worker.poll() != 0 {}
+    for (client, near, _) in &mut clients {
+        client.try_send(*near, &[1; 100]).unwrap();
+        client.flush();
+    }
+    let begun = Instant::now();
+    let mut count = 0;
+    while count < clients.len() {
+        let taken = server.worker.tcp.turn(1);
+        count += taken;
+        assert_eq!(server.worker.arm_backends().unwrap(), taken == 0);
+        assert!(begun.elapsed() < LONG);
+    }
+}
