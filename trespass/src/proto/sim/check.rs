@@ -61,7 +61,7 @@ impl World {
         }
     }
 
-    /// Lets so much time pass that all announced buffers are withdrawn.
+    /// Lets time pass until all announced buffers are withdrawn.
     pub(super) fn pause(&mut self) {
         (0..PAUSE).for_each(|_| self.pass_time(1));
     }
