@@ -183,7 +183,7 @@ fn link(root: &Path, library: &Path) -> Result<()> {
 }
 
 /// Creates a link, and replaces an old one.
-fn point(link: &Path, to: &Path) -> Result<()> {
+pub(crate) fn point(link: &Path, to: &Path) -> Result<()> {
     let fresh = link.with_extension("new");
     // A link from an earlier call.
     fs::remove_file(&fresh).ok();

@@ -1,13 +1,13 @@
 //! `cargo xtask trespass-capi`: trespass as a library for C and C++ programs.
 
 use std::fs;
-use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result};
 use clap::Args;
 
+use crate::capi::point;
 use crate::packages;
 use crate::preload::{place, rename, run};
 use crate::repo;
@@ -22,7 +22,7 @@ const EXAMPLES: &[(&str, &str)] = &[("cc", "echo.c"), ("c++", "fan.cpp")];
 
 /// Build libtrespass, messages over RDMA for C and C++ programs, into target/trespass-capi, with examples
 ///
-/// lib has the static and the shared library, and a file for pkg-config; include has the header.
+/// lib has the static and the shared library, and files for pkg-config; include has the header.
 #[derive(Args, Debug)]
 pub(crate) struct TrespassCapi;
 
@@ -32,7 +32,7 @@ pub(crate) fn main(_: &TrespassCapi) -> Result<ExitCode> {
     let root = repo::root()?;
     let target = repo::target_folder(&root)?;
     let (folder, sources) = (target.join("trespass-capi"), root.join(SOURCES));
-    for part in ["lib/pkgconfig", "include", "examples"] {
+    for part in ["lib/pkgconfig", "lib/static", "include", "examples"] {
         let part = folder.join(part);
         fs::create_dir_all(&part).with_context(|| format!("cannot create {}", part.display()))?;
     }
@@ -43,11 +43,14 @@ pub(crate) fn main(_: &TrespassCapi) -> Result<ExitCode> {
     place(&target.join(PROFILE).join("libtrespass_c.a"), &library.join("libtrespass.a"))?;
     place(&sources.join("include/trespass.h"), &folder.join("include/trespass.h"))?;
     shared(&library, &sources)?;
-    let template = sources.join("trespass.pc.in");
-    let text = fs::read_to_string(&template).with_context(|| format!("cannot read {}", template.display()))?;
-    let file = library.join("pkgconfig/trespass.pc");
-    fs::write(&file, text.replace("@VERSION@", env!("CARGO_PKG_VERSION")))
-        .with_context(|| format!("cannot write {}", file.display()))?;
+    point(&library.join("static/libtrespass.a"), Path::new("../libtrespass.a"))?;
+    for name in ["trespass.pc", "trespass-static.pc"] {
+        let template = sources.join(format!("{name}.in"));
+        let text = fs::read_to_string(&template).with_context(|| format!("cannot read {}", template.display()))?;
+        let file = library.join("pkgconfig").join(name);
+        fs::write(&file, text.replace("@VERSION@", env!("CARGO_PKG_VERSION")))
+            .with_context(|| format!("cannot write {}", file.display()))?;
+    }
     println!("built {}", folder.display());
     for (compiler, name) in EXAMPLES {
         let program = folder.join("examples").join(name).with_extension("");
@@ -72,8 +75,5 @@ fn shared(library: &Path, sources: &Path) -> Result<()> {
     command.arg(library.join("libtrespass.a")).arg("-Wl,--no-whole-archive").args(LIBRARIES).arg("-o").arg(&fresh);
     run(command)?;
     rename(&fresh, &library.join(SHARED))?;
-    let link = library.join("libtrespass.so");
-    // A link from an earlier call.
-    fs::remove_file(&link).ok();
-    symlink(SHARED, &link).with_context(|| format!("cannot make the link {}", link.display()))
+    point(&library.join("libtrespass.so"), Path::new(SHARED))
 }
