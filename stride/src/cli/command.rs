@@ -6,6 +6,7 @@ use clap::builder::PossibleValuesParser;
 use clap::{Arg, Args, Command, Parser, Subcommand};
 
 use super::manual::Shell;
+use super::mesh;
 use super::options::{Local, Server, Test};
 
 /// Help text for the exit statuses, whose numbers [`Exit`](crate::program) defines.
@@ -31,6 +32,7 @@ Examples:
   stride-perf write bw HOST                         bandwidth of writes to HOST
   stride-perf write lat --latency ack -a HOST       latency of writes, all sizes
   stride-perf write bw -a --loopback                both sides in one process
+  stride-perf mesh --hosts h1,h2,h3,h4 write bw     every pair of many hosts
   stride-perf devices                               RDMA devices and GPUs of this host
   stride-perf self-test                             every operation and transport, checked
 Each command has its own help: stride-perf write bw --help";
@@ -38,6 +40,14 @@ Each command has its own help: stride-perf write bw --help";
 /// The text that follows the help of the self-test.
 const SELF_TEST: &str = "\
 Takes some seconds. Fails if a supported test fails, or if the device supports none.";
+
+/// The examples that follow the help of a mesh.
+const MESH: &str = "\
+Examples:
+  srun -N 8 --ntasks-per-node=1 stride-perf mesh write bw -s 1M -D 2s --json mesh.json
+  mpirun -n 8 --map-by node stride-perf mesh send lat -s 64
+  stride-perf mesh --hosts h1,h2,h3,h4 write bw -a
+Start one process per host. The options of the test follow its words.";
 
 /// The examples that follow the help of a test.
 const TEST_EXAMPLES: &str = "\
@@ -65,9 +75,9 @@ pub(super) struct Program {
     pub(super) server: Server,
 }
 
-/// The commands: the first word after the program's name.
+/// The operations that can be tested.
 #[derive(Debug, Subcommand)]
-pub(super) enum Word {
+pub(super) enum TestWord {
     /// RDMA writes.
     Write(Measured),
     /// RDMA reads.
@@ -78,6 +88,26 @@ pub(super) enum Word {
     Atomic(Measured),
     /// Messages of the trespass library, for comparison with raw verbs.
     Msg(Measured),
+}
+
+/// The arguments of `mesh`.
+#[derive(Debug, Args)]
+#[command(arg_required_else_help = true)]
+pub(super) struct Mesh {
+    #[command(subcommand)]
+    pub(super) word: TestWord,
+    #[command(flatten)]
+    pub(super) options: mesh::Options,
+}
+
+/// The commands: the first word after the program's name.
+#[derive(Debug, Subcommand)]
+pub(super) enum Word {
+    #[command(flatten)]
+    Test(TestWord),
+    /// Test every pair of many hosts, and name what is slow.
+    #[command(after_help = MESH)]
+    Mesh(Mesh),
     /// Serve clients, one test at a time.
     Server(Server),
     /// Test every operation and transport of a device, in one process, with data checked.

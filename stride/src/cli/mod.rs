@@ -5,6 +5,7 @@ mod command;
 mod given_options;
 #[cfg(feature = "manual")]
 mod manual;
+mod mesh;
 #[cfg(not(feature = "manual"))]
 mod no_manual;
 mod options;
@@ -19,13 +20,14 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, FromArgMatches};
 
 use self::build::Verb;
-use self::command::{Measured, Program, What, Word, with_all_options};
+use self::command::{Measured, Program, TestWord, What, Word, with_all_options};
 use self::given_options::{without_effect, without_effect_in};
 pub use self::manual::{Shell, completions, man};
+pub use self::mesh::{Hosts, Mesh, Rail};
 #[cfg(not(feature = "manual"))]
 use self::no_manual as manual;
 pub use self::options::Output;
-use self::options::{Local, Remote, Server};
+use self::options::{Local, Remote, Server, Test};
 use crate::control::{ControlOptions, Family, LEAST_TIMEOUT, PORT};
 use crate::features::Feature;
 use crate::plan::{Contradiction, Given, Plan, SideConfig, time};
@@ -35,6 +37,8 @@ use crate::plan::{Contradiction, Given, Plan, SideConfig, time};
 pub enum Job {
     /// Run a test.
     Measure(Box<Measurement>),
+    /// Test every pair of many hosts.
+    Mesh(Box<Mesh>),
     /// Serve clients.
     Serve(Box<Service>),
     /// Test all operations and transports of a device.
@@ -103,7 +107,7 @@ pub fn parse<A: Into<OsString> + Clone>(arguments: impl IntoIterator<Item = A>) 
     command.build();
     let mut matches = command.try_get_matches_from_mut(arguments.clone());
     if is_long && matches.as_ref().is_err_and(|error| error.kind() == ErrorKind::DisplayHelp) {
-        matches = with_all_options(Program::command()).try_get_matches_from(arguments);
+        matches = with_all_options(Program::command()).try_get_matches_from(arguments.clone());
     }
     let matches = matches.map_err(|error| perftest::with_tip(with_test(error), &command))?;
     let given = given_options::given(&command, &matches);
@@ -111,11 +115,11 @@ pub fn parse<A: Into<OsString> + Clone>(arguments: impl IntoIterator<Item = A>) 
     let job = match program.word {
         None => serve(&program.server),
         Some(Word::Server(server)) => serve(&server),
-        Some(Word::Write(measured)) => test(Verb::Write, measured, given),
-        Some(Word::Read(measured)) => test(Verb::Read, measured, given),
-        Some(Word::Send(measured)) => test(Verb::Send, measured, given),
-        Some(Word::Atomic(measured)) => test(Verb::Atomic, measured, given),
-        Some(Word::Msg(measured)) => built(Feature::Msg, "`msg`").and_then(|()| test(Verb::Message, measured, given)),
+        Some(Word::Test(word)) => verb(word).and_then(|(verb, measured)| test(verb, measured, given)),
+        Some(Word::Mesh(mesh)) => {
+            let arguments = arguments.into_iter().skip(1).collect();
+            mesh::mesh(mesh.word, mesh.options, given, arguments).map(|mesh| Job::Mesh(Box::new(mesh)))
+        }
         Some(Word::SelfTest(local)) => self_test(&local),
         Some(Word::Devices) => Ok(Job::Devices),
         Some(Word::Plot(plot)) => picture(&plot.output).map(|()| Job::Plot { runs: plot.runs, output: plot.output }),
@@ -177,11 +181,30 @@ fn serve(server: &Server) -> Result<Job, Contradiction> {
     })))
 }
 
-fn test(verb: Verb, measured: Measured, given: Given) -> Result<Job, Contradiction> {
-    let (is_latency, test) = match measured.measure {
+/// Returns the operation of a test, and its arguments.
+fn verb(word: TestWord) -> Result<(Verb, Measured), Contradiction> {
+    Ok(match word {
+        TestWord::Write(measured) => (Verb::Write, measured),
+        TestWord::Read(measured) => (Verb::Read, measured),
+        TestWord::Send(measured) => (Verb::Send, measured),
+        TestWord::Atomic(measured) => (Verb::Atomic, measured),
+        TestWord::Msg(measured) => {
+            built(Feature::Msg, "`msg`")?;
+            (Verb::Message, measured)
+        }
+    })
+}
+
+/// Returns whether a test measures a latency, and its options.
+fn split(measure: What) -> (bool, Box<Test>) {
+    match measure {
         What::Bw(test) => (false, test),
         What::Lat(test) => (true, test),
-    };
+    }
+}
+
+fn test(verb: Verb, measured: Measured, given: Given) -> Result<Job, Contradiction> {
+    let (is_latency, test) = split(measured.measure);
     let contact = contact(&test.contact)?;
     let own = test.local.config().map_err(Contradiction)?;
     if test.connect.loopback && test.server.is_some() {

@@ -157,9 +157,14 @@ impl Message {
 }
 
 fn read<T: DeserializeOwned>(kind: u16, body: &[u8]) -> Result<T, Unread> {
-    let mut value: Value = serde_json::from_slice(body).map_err(|error| Unread::Body(name(kind), error))?;
+    decode(body).map_err(|error| Unread::Body(name(kind), error))
+}
+
+/// Decodes JSON of a peer. Replaces control characters in all texts, so that the peer cannot control the terminal.
+pub(crate) fn decode<T: DeserializeOwned>(body: &[u8]) -> serde_json::Result<T> {
+    let mut value: Value = serde_json::from_slice(body)?;
     clean(&mut value);
-    serde_json::from_value(value).map_err(|error| Unread::Body(name(kind), error))
+    serde_json::from_value(value)
 }
 
 /// Decodes a request. Fails if the request has unsupported members, because a server that ignored such a member would

@@ -38,8 +38,11 @@ pub use self::client::{Outcome, Step, Watch, measure};
 pub use self::connection::Connection;
 pub use self::failure::{Cause, Failure};
 pub use self::frame::PROTOCOL;
+pub(crate) use self::frame::{Frame, Partial, Unframed};
 pub use self::loopback::loopback;
+pub(crate) use self::message::decode;
 pub use self::message::{Done, Hello, Message, Offer, Reason, Request};
+pub(crate) use self::options::tune;
 pub use self::options::{
     Carrier, ControlOptions, Family, LEAST_TIMEOUT, Met, PORT, connect, connect_reporting, listen,
 };

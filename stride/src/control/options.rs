@@ -272,7 +272,7 @@ fn listen_at(address: SocketAddr, only: bool) -> io::Result<TcpListener> {
 
 /// Sets socket options so that small messages are sent without delay, and that dead hosts are detected. An option that
 /// the system does not support keeps its default.
-pub(super) fn tune(stream: &TcpStream, timeout: Duration) {
+pub(crate) fn tune(stream: &TcpStream, timeout: Duration) {
     let socket = SockRef::from(stream);
     let second = Duration::from_secs(1);
     let keepalive = TcpKeepalive::new()

@@ -246,7 +246,7 @@ fn has_some(figures: &Figures) -> bool {
 }
 
 /// Returns the combined figures of both sides.
-fn together(step: &Step) -> Option<Figures> {
+pub(super) fn together(step: &Step) -> Option<Figures> {
     match (&step.client, &step.server) {
         (Some(Figures::Bandwidth(ours)), Some(Figures::Bandwidth(theirs))) if theirs.is_receiver_side() => {
             Some(Figures::Bandwidth(ours.received(theirs)))

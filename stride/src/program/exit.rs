@@ -33,13 +33,17 @@ impl Exit {
     }
 
     pub(super) fn code(self) -> ExitCode {
-        ExitCode::from(match self {
+        ExitCode::from(self.status())
+    }
+
+    pub(super) fn status(self) -> u8 {
+        match self {
             Self::Done => 0,
             Self::Failed => 1,
             Self::Missed => 3,
             Self::NoContact => 4,
             Self::Rdma => 5,
             Self::Interrupted(signal) => signal.status(),
-        })
+        }
     }
 }

@@ -8,6 +8,7 @@ mod header;
 mod interrupt;
 mod log;
 mod measure;
+mod mesh;
 mod plot_cmd;
 mod progress;
 mod self_test;
@@ -29,6 +30,7 @@ pub fn run(job: Job) -> ExitCode {
     log::print_warnings();
     let done = match job {
         Job::Measure(measurement) => measure::measure(*measurement, &Verbs),
+        Job::Mesh(job) => mesh::mesh(*job, &Verbs),
         Job::Serve(service) => serve::serve(*service, &Verbs),
         Job::SelfTest(config) => self_test::self_test(&config, &Verbs),
         Job::Devices => print(devices::devices),

@@ -18,7 +18,7 @@ use crate::report::verdict;
 use crate::report::{Environment, Row, Series, Style, bytes, series, text};
 
 /// Default of `--threshold` in percent.
-const THRESHOLD: f64 = 5.0;
+pub(super) const THRESHOLD: f64 = 5.0;
 
 /// The baseline of a comparison: a run of this program, or the output of perftest, which contains no environment.
 pub(super) struct Baseline {

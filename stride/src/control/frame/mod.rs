@@ -35,18 +35,18 @@ const HEADER: usize = 16;
 
 /// An encoded message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Frame {
+pub(crate) struct Frame {
     /// The sender's protocol version.
-    pub(super) protocol: u16,
+    pub(crate) protocol: u16,
     /// The kind of message.
-    pub(super) kind: u16,
+    pub(crate) kind: u16,
     /// JSON.
-    pub(super) body: Vec<u8>,
+    pub(crate) body: Vec<u8>,
 }
 
 /// The reason why no frame could be read.
 #[derive(Debug)]
-pub(super) enum Unframed {
+pub(crate) enum Unframed {
     /// The stream ended within a frame, after this number of bytes.
     End(usize),
     /// The data does not start with the magic.
@@ -64,8 +64,8 @@ impl From<io::Error> for Unframed {
 }
 
 impl Frame {
-    /// Writes the frame.
-    pub(super) fn write(&self, wire: &mut dyn Wire, deadline: Deadline) -> io::Result<()> {
+    /// Returns the bytes of the frame.
+    pub(crate) fn bytes(&self) -> io::Result<Vec<u8>> {
         let length = u32::try_from(self.body.len()).ok().filter(|length| *length <= LONGEST);
         let length = length.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "message too long"))?;
         let mut bytes = Vec::with_capacity(HEADER + self.body.len());
@@ -74,7 +74,12 @@ impl Frame {
         bytes.extend(self.kind.to_be_bytes());
         bytes.extend(length.to_be_bytes());
         bytes.extend(&self.body);
-        write_all(wire, &bytes, deadline)
+        Ok(bytes)
+    }
+
+    /// Writes the frame.
+    pub(super) fn write(&self, wire: &mut dyn Wire, deadline: Deadline) -> io::Result<()> {
+        write_all(wire, &self.bytes()?, deadline)
     }
 
     /// Reads a frame.
@@ -91,19 +96,19 @@ impl Frame {
 /// The part of a frame that has arrived. The buffer grows with the bytes that arrive, so a large announced length alone
 /// uses no memory.
 #[derive(Debug)]
-pub(super) struct Partial {
+pub(crate) struct Partial {
     bytes: Vec<u8>,
     longest: u32,
 }
 
 impl Partial {
     /// Expects a frame whose body has at most `longest` bytes.
-    pub(super) fn new(longest: u32) -> Self {
+    pub(crate) fn new(longest: u32) -> Self {
         Self { bytes: Vec::new(), longest }
     }
 
     /// Calls `read` once, with a slice that ends within the frame. Returns the frame if it is complete.
-    pub(super) fn read(
+    pub(crate) fn read(
         &mut self,
         read: impl FnOnce(&mut [u8]) -> io::Result<usize>,
     ) -> Result<Option<Frame>, Unframed> {

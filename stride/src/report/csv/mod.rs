@@ -31,7 +31,7 @@ impl Csv {
     ///
     /// Returns any error of the writer `out`.
     pub fn head(&self, out: &mut dyn Write) -> Result<()> {
-        let names = self.names().iter().chain(&OF_ANY).copied();
+        let names = self.figures().names().iter().chain(&OF_ANY).copied();
         line(out, names.chain(self.environment.names()))
     }
 
@@ -41,10 +41,7 @@ impl Csv {
     ///
     /// Returns any error of the writer `out`.
     pub fn row(&self, out: &mut dyn Write, row: &Row) -> Result<()> {
-        let figures = match self.plan.workload.measure {
-            Measure::Bandwidth => bandwidth(row),
-            Measure::Latency(_) => latency(row),
-        };
+        let figures = self.figures().values(row);
         let any = self.of_any(row);
         line(out, figures.iter().chain(&any).map(String::as_str).chain(self.environment.values()))
     }
@@ -59,16 +56,40 @@ impl Csv {
         [semantics, self.plan.moderation(row.size).to_string(), client, server]
     }
 
-    fn names(&self) -> &'static [&'static str] {
-        match self.plan.workload.measure {
+    fn figures(&self) -> Figures {
+        Figures::of(self.plan.workload.measure)
+    }
+}
+
+/// The columns with the figures of a kind of measurement, without an environment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Figures(Measure);
+
+impl Figures {
+    /// Selects the columns.
+    pub(crate) fn of(measure: Measure) -> Self {
+        Self(measure)
+    }
+
+    /// Returns the names of the columns.
+    pub(crate) fn names(self) -> &'static [&'static str] {
+        match self.0 {
             Measure::Bandwidth => &BANDWIDTH,
             Measure::Latency(_) => &LATENCY,
+        }
+    }
+
+    /// Returns the fields of a row.
+    pub(crate) fn values(self, row: &Row) -> Vec<String> {
+        match self.0 {
+            Measure::Bandwidth => bandwidth(row),
+            Measure::Latency(_) => latency(row),
         }
     }
 }
 
 /// Writes a record as RFC 4180 defines it, except that it ends with a line feed alone.
-fn line<'a>(out: &mut dyn Write, fields: impl Iterator<Item = &'a str>) -> Result<()> {
+pub(crate) fn line<'a>(out: &mut dyn Write, fields: impl Iterator<Item = &'a str>) -> Result<()> {
     let quoted = |field: &str| match field.contains([',', '"', '\r', '\n']) {
         true => format!("\"{}\"", field.replace('"', "\"\"")),
         false => field.to_owned(),

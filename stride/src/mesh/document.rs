@@ -1,0 +1,208 @@
+//! The results of a mesh as JSON. `schema/stride-perf-mesh.schema.json` describes it.
+
+use std::io::{self, Write};
+
+use anyhow::{Context, ensure};
+use serde::{Deserialize, Serialize};
+
+use super::Rank;
+use super::limits::Judgement;
+use super::schedule::Mode;
+use super::verdict::Verdict;
+use crate::plan::{Plan, Semantics};
+use crate::report::Row;
+
+/// The number of the schema, which changes if programs that read the previous schema would misinterpret the data.
+pub const FORMAT: u32 = 1;
+
+/// The value of `kind`.
+const KIND: &str = "mesh";
+
+/// The results of a mesh.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Document {
+    /// The value of [`FORMAT`] in the program that wrote the document.
+    pub format: u32,
+    /// Always `mesh`.
+    pub kind: String,
+    /// The version of the program.
+    pub version: String,
+    /// The time at which the mesh started.
+    pub time: String,
+    /// The words of the command line of rank 0.
+    pub command_line: Vec<String>,
+    /// The name of the launcher.
+    pub launcher: String,
+    /// The plan of each test on the first rail.
+    pub plan: Plan,
+    /// The semantics of a latency. `None` for a bandwidth.
+    pub semantics: Option<Semantics>,
+    /// The ranks.
+    pub ranks: Vec<RankInfo>,
+    /// The names of the rails.
+    pub rails: Vec<String>,
+    /// The rounds.
+    pub rounds: Vec<RoundInfo>,
+    /// The tests.
+    pub cells: Vec<Cell>,
+    /// What the quiet cells show.
+    pub verdict: Verdict,
+    /// The limits and the baseline, if any.
+    pub limits: Option<Judgement>,
+    /// The reason why the mesh ended early.
+    pub error: Option<String>,
+}
+
+/// A rank.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RankInfo {
+    /// The number of the rank.
+    pub rank: Rank,
+    /// Its name in tables.
+    pub label: String,
+    /// The name of its host, if it has joined.
+    pub host: Option<String>,
+    /// The address at which others reach it, if it has joined.
+    pub address: Option<String>,
+    /// Its RDMA port on each rail.
+    pub ports: Vec<Option<String>>,
+    /// The reason why it left early, or never joined.
+    pub error: Option<String>,
+}
+
+/// A round that ran.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RoundInfo {
+    /// The number of the round.
+    pub round: u64,
+    /// What ran at the same time.
+    pub mode: Mode,
+    /// The index of the rail.
+    pub rail: u32,
+    /// The time from the start of the round to its last result.
+    pub seconds: f64,
+    /// The part of this time in which no rank connected or measured.
+    pub overhead_seconds: f64,
+}
+
+/// A test.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Cell {
+    /// The number of the round.
+    pub round: u64,
+    /// What ran at the same time.
+    pub mode: Mode,
+    /// The index of the rail.
+    pub rail: u32,
+    /// The rank that sends.
+    pub from: Rank,
+    /// The rank that receives.
+    pub to: Rank,
+    /// The time to connect and to measure, if the test ran.
+    pub seconds: Option<f64>,
+    /// The results of each size.
+    pub rows: Vec<Row>,
+    /// The reason why the test failed.
+    pub error: Option<String>,
+}
+
+/// Returns the name of a rank in tables: its host, and its number if several ranks run on the host.
+pub fn label(hosts: &[Option<String>], rank: Rank) -> String {
+    match hosts.get(rank as usize).and_then(Option::as_deref) {
+        None => format!("rank {rank}"),
+        Some(host) if hosts.iter().flatten().filter(|other| *other == host).count() > 1 => format!("{host}:{rank}"),
+        Some(host) => host.to_owned(),
+    }
+}
+
+impl Document {
+    /// Creates the members that state what the file is.
+    pub fn kind() -> (u32, String) {
+        (FORMAT, KIND.to_owned())
+    }
+
+    /// Returns the name of a rank in tables.
+    pub fn label(&self, rank: Rank) -> &str {
+        self.ranks.get(rank as usize).map_or("?", |rank| rank.label.as_str())
+    }
+
+    /// Returns the name of a rail, or an empty text if there is only one.
+    pub fn rail(&self, rail: u32) -> &str {
+        if self.rails.len() < 2 { "" } else { self.rails.get(rail as usize).map_or("?", String::as_str) }
+    }
+
+    /// Writes the document with one rank, round and cell per line.
+    ///
+    /// # Errors
+    ///
+    /// Returns any error of the writer `out`.
+    pub fn write(&self, out: &mut dyn Write) -> io::Result<()> {
+        let value = serde_json::to_value(self)?;
+        let mut separator = "{\n";
+        for name in MEMBERS {
+            let member = &value[name];
+            write!(out, "{separator}\"{name}\": ")?;
+            match member.as_array().filter(|_| LISTS.contains(&name)) {
+                Some(lines) => {
+                    let lines: Vec<_> = lines.iter().map(ToString::to_string).collect();
+                    write!(out, "[\n{}\n]", lines.join(",\n"))?;
+                }
+                None => write!(out, "{member}")?,
+            }
+            separator = ",\n";
+        }
+        writeln!(out, "\n}}")?;
+        out.flush()
+    }
+
+    /// Reads the output of [`write`](Self::write).
+    ///
+    /// # Errors
+    ///
+    /// Returns an error for the user if the text is not such output or has another format number.
+    pub fn read(text: &str) -> anyhow::Result<Self> {
+        #[derive(Deserialize)]
+        struct Head {
+            format: u32,
+            kind: Option<String>,
+        }
+        let head: Head =
+            serde_json::from_str(text).context("it is not JSON of stride-perf mesh, or it is truncated")?;
+        ensure!(
+            head.kind.as_deref() == Some(KIND),
+            "it is not the result of a mesh; name a file that `mesh … --json` wrote"
+        );
+        ensure!(
+            head.format == FORMAT,
+            "its format is {}; this version of stride-perf reads format {FORMAT}; run the mesh again",
+            head.format
+        );
+        let document: Self = serde_json::from_str(text).context("it is not JSON of stride-perf mesh")?;
+        let (ranks, rails) = (document.ranks.len(), document.rails.len());
+        let is_known = |cell: &Cell| (cell.from.max(cell.to) as usize) < ranks && (cell.rail as usize) < rails;
+        ensure!(document.cells.iter().all(is_known), "a cell names a rank or a rail that it does not have");
+        Ok(document)
+    }
+}
+
+/// The members in the order of the file.
+const MEMBERS: [&str; 15] = [
+    "format",
+    "kind",
+    "version",
+    "time",
+    "command_line",
+    "launcher",
+    "plan",
+    "semantics",
+    "ranks",
+    "rails",
+    "rounds",
+    "cells",
+    "verdict",
+    "limits",
+    "error",
+];
+
+/// The members that are written with one element per line.
+const LISTS: [&str; 3] = ["ranks", "rounds", "cells"];

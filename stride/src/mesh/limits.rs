@@ -1,0 +1,143 @@
+//! Compares the quiet results with limits and with an earlier mesh.
+
+use std::collections::HashMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::Rank;
+use super::document::{Cell, Document};
+use super::schedule::Mode;
+use crate::plan::Plan;
+use crate::report::compare::Comparison;
+use crate::report::limits::Limits;
+use crate::report::{Row, Series};
+
+/// Whether the quiet cells meet the limits and the baseline.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Judgement {
+    /// Whether no cell misses a limit or is worse than the baseline.
+    pub is_held: bool,
+    /// The limits that a cell misses.
+    pub misses: Vec<Missed>,
+    /// The loss that is accepted, if there is a baseline.
+    pub threshold_percent: Option<f64>,
+    /// The comparison with the baseline.
+    pub changes: Vec<Changed>,
+    /// Number of cells with a result in the baseline only.
+    pub missing: u64,
+}
+
+/// A limit that a cell misses.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Missed {
+    /// The index of the rail.
+    pub rail: u32,
+    /// The rank that sends.
+    pub from: Rank,
+    /// The rank that receives.
+    pub to: Rank,
+    /// Message size in bytes.
+    pub size_bytes: u64,
+    /// The option that sets the limit.
+    pub option: String,
+    /// The limit.
+    pub limit: f64,
+    /// The value that was found.
+    pub found: Option<f64>,
+}
+
+/// A size of a cell that the baseline has too.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Changed {
+    /// The index of the rail.
+    pub rail: u32,
+    /// The rank that sends.
+    pub from: Rank,
+    /// The rank that receives.
+    pub to: Rank,
+    /// Message size in bytes.
+    pub size_bytes: u64,
+    /// The value in the baseline.
+    pub old: Option<f64>,
+    /// The value in this mesh.
+    pub new: Option<f64>,
+    /// Improvement in percent.
+    pub gain_percent: Option<f64>,
+    /// Whether it is worse by more than the threshold.
+    pub is_worse: bool,
+}
+
+fn number(value: f64) -> Option<f64> {
+    value.is_finite().then_some(value)
+}
+
+/// Returns the limits that the quiet cells miss. A size without a result misses all of them.
+pub fn missed(cells: &[Cell], limits: &Limits, sizes: &[u64]) -> Vec<Missed> {
+    let quiet = cells.iter().filter(|cell| cell.mode == Mode::Quiet);
+    let of = |cell: &Cell| {
+        let is_absent = |size: &&u64| !cell.rows.iter().any(|row| row.size == **size);
+        let absent: Vec<_> = sizes.iter().filter(is_absent).copied().collect();
+        let misses = limits.missed(&cell.rows, &absent, &[]);
+        let (rail, from, to) = (cell.rail, cell.from, cell.to);
+        let new = move |miss: crate::report::limits::Miss| Missed {
+            rail,
+            from,
+            to,
+            size_bytes: miss.size,
+            option: miss.measure.option().to_owned(),
+            limit: miss.limit,
+            found: number(miss.found),
+        };
+        misses.into_iter().map(new).collect::<Vec<_>>()
+    };
+    quiet.flat_map(of).collect()
+}
+
+/// Compares quiet cells with those of an earlier mesh between ranks of the same labels and on rails of the same place.
+/// Also returns the number of cells that have a result in the earlier mesh only, although both ranks are in this mesh.
+///
+/// # Errors
+///
+/// Returns an error for the user if the meshes measured different operations, or have no cell in common.
+pub fn compared(old: &Document, new: &Document, threshold: f64) -> anyhow::Result<(Vec<Changed>, u64)> {
+    let key = |document: &Document, cell: &Cell| {
+        let label = |rank| document.label(rank).to_owned();
+        (cell.rail, label(cell.from), label(cell.to))
+    };
+    let quiet = |document: &'_ Document| {
+        document.cells.iter().filter(|cell| cell.mode == Mode::Quiet).cloned().collect::<Vec<_>>()
+    };
+    let before: HashMap<_, _> = quiet(old).into_iter().map(|cell| (key(old, &cell), cell)).collect();
+    let series = |name: &str, plan: &Plan, rows: &[Row]| Series::of_plan(name, plan, rows.to_vec());
+    // Fails at once if the meshes differ, even if no test has succeeded.
+    Comparison::of(&series("the baseline", &old.plan, &[]), &series("this mesh", &new.plan, &[]), threshold)?;
+    let (mut changes, mut missing, mut has_partner) = (Vec::new(), 0, false);
+    for cell in quiet(new) {
+        let Some(partner) = before.get(&key(new, &cell)).filter(|partner| !partner.rows.is_empty()) else { continue };
+        has_partner = true;
+        if cell.rows.is_empty() {
+            missing += 1;
+            continue;
+        }
+        let (one, other) =
+            (series("the baseline", &old.plan, &partner.rows), series("this mesh", &new.plan, &cell.rows));
+        let comparison = Comparison::of(&one, &other, threshold)?;
+        let (rail, from, to) = (cell.rail, cell.from, cell.to);
+        changes.extend(comparison.changes().iter().map(|change| Changed {
+            rail,
+            from,
+            to,
+            size_bytes: change.size,
+            old: number(change.values[0]),
+            new: number(change.values[1]),
+            gain_percent: number(comparison.gain(change)),
+            is_worse: comparison.is_worse(change),
+        }));
+    }
+    anyhow::ensure!(has_partner, "no pair of hosts in common with the baseline; give a mesh of the same hosts");
+    anyhow::ensure!(
+        missing > 0 || !changes.is_empty(),
+        "no size in common with the baseline; give one of its sizes with --msg-size"
+    );
+    Ok((changes, missing))
+}

@@ -1,0 +1,383 @@
+//! Names the hosts, paths and rails that are slow.
+//!
+//! A speed is a bandwidth, or the reciprocal of a latency. A test's score is its speed divided by the median of its rail
+//! and size. The logarithms of the scores are separated into effects of senders, receivers and pairs ([`Polish`]), so
+//! that a slow host does not make all its paths suspect. An effect is a finding if it is slow by [`LOSS`] at least, and
+//! if its robust z, which is the effect divided by the spread of such effects, exceeds a limit that grows with their
+//! number.
+
+use serde::{Deserialize, Serialize};
+
+use super::Rank;
+use super::document::{Cell, RankInfo};
+use super::polish::{Polish, SIGMA, deviation, median};
+use super::schedule::Mode;
+use crate::report::Row;
+
+/// The smallest loss that is a finding.
+const LOSS: f64 = 0.1;
+
+/// The smallest limit of a robust z (Iglewicz and Hoaglin).
+const LEAST_Z: f64 = 3.5;
+
+/// The smallest spread that is assumed, because hosts never differ less than this.
+const LEAST_SPREAD: f64 = 0.01;
+
+/// Fewer ranks than this make a sample small.
+const SMALL: usize = 6;
+
+/// With fewer ranks than this, a slow host cannot be told from a slow path.
+const LEAST_RANKS: usize = 4;
+
+/// What the quiet cells show.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Verdict {
+    /// What is slow, the most certain first.
+    pub findings: Vec<Finding>,
+    /// The score of each quiet cell that has a result.
+    pub scores: Vec<Score>,
+    /// The spread of the scores that no host, path or rail explains.
+    pub noise_percent: Option<f64>,
+    /// Whether one slow host can hide or imitate another.
+    pub is_small_sample: bool,
+    /// The median of the busy results, in percent of the quiet ones.
+    pub busy_percent: Option<f64>,
+    /// Remarks for the user.
+    pub notes: Vec<String>,
+}
+
+/// The score of a cell.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Score {
+    /// The index of the rail.
+    pub rail: u32,
+    /// The rank that sends.
+    pub from: Rank,
+    /// The rank that receives.
+    pub to: Rank,
+    /// The speed, divided by the median of the rail.
+    pub score: f64,
+    /// The robust z of the score.
+    pub z: Option<f64>,
+}
+
+/// What a finding is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum What {
+    /// Tests of a rank failed.
+    Failed,
+    /// A whole rail.
+    Rail,
+    /// A host, as sender and receiver.
+    Host,
+    /// A host as sender only.
+    Sender,
+    /// A host as receiver only.
+    Receiver,
+    /// The path from one rank to another.
+    Cable,
+}
+
+/// How certain a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Certainty {
+    /// Far above the limit.
+    Certain,
+    /// Above the limit.
+    Likely,
+    /// Above the limit, but the sample is small.
+    Possible,
+}
+
+impl Certainty {
+    fn of(z: f64, limit: f64, is_small: bool) -> Self {
+        match z.abs() / limit {
+            ratio if ratio >= 2.0 && !is_small => Self::Certain,
+            ratio if ratio < 3.0 && is_small => Self::Possible,
+            _ => Self::Likely,
+        }
+    }
+
+    /// Returns the word for the user.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Certain => "certain",
+            Self::Likely => "likely",
+            Self::Possible => "possible",
+        }
+    }
+}
+
+/// Something that is slow.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Finding {
+    /// What it is.
+    pub what: What,
+    /// The rank, or both ranks of a path.
+    pub ranks: Vec<Rank>,
+    /// The index of the rail, or `None` if it applies to all rails.
+    pub rail: Option<u32>,
+    /// How much slower than the median it is.
+    pub loss_percent: Option<f64>,
+    /// The robust z.
+    pub z: Option<f64>,
+    /// How certain it is.
+    pub certainty: Certainty,
+    /// The finding as a sentence.
+    pub text: String,
+}
+
+/// Returns the speed of a row, or `None` if it has none.
+pub fn speed(row: &Row) -> Option<f64> {
+    let bandwidth = row.average().map(|rates| rates.gigabits_per_second);
+    let speed = bandwidth.or_else(|| row.latency().map(|latency| latency.p50.recip()))?;
+    (speed > 0.0 && speed.is_finite()).then_some(speed)
+}
+
+/// A matrix of the logarithms of the scores of a rail, by sender and receiver.
+type Matrix = Vec<Vec<Option<f64>>>;
+
+impl Verdict {
+    /// Judges the cells of a mesh with these ranks and rails.
+    pub fn of(cells: &[Cell], ranks: &[RankInfo], rails: &[String]) -> Self {
+        let count = ranks.len();
+        let is_small = count < SMALL;
+        let quiet: Vec<_> = cells.iter().filter(|cell| cell.mode == Mode::Quiet).collect();
+        let names = Names { ranks, rails };
+        let (mut found, mut scores, mut noises, mut matrices) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        for rail in 0..u32::try_from(rails.len()).unwrap_or(u32::MAX) {
+            let of_rail: Vec<_> = quiet.iter().copied().filter(|cell| cell.rail == rail).collect();
+            let own = scores_of(&of_rail);
+            let mut matrix: Matrix = vec![vec![None; count]; count];
+            for score in &own {
+                matrix[score.from as usize][score.to as usize] = Some(score.score.ln());
+            }
+            scores.extend(own);
+            if count >= LEAST_RANKS {
+                let polish = Polish::of(&matrix);
+                noises.extend(polish.noise());
+                found.extend(hosts(&polish, &matrix, rail, is_small));
+                found.extend(paths(&polish, &matrix, rail, is_small));
+            }
+            matrices.push(of_rail);
+        }
+        let noise = median(noises.iter().copied());
+        found = merged(found, rails.len());
+        found.extend(slow_rails(&matrices, noise.unwrap_or_default(), is_small));
+        found.extend(failed(&quiet, ranks));
+        found.sort_by(|one, other| (one.certainty, one.what).cmp(&(other.certainty, other.what)));
+        for finding in &mut found {
+            finding.text = names.sentence(finding);
+        }
+        let busy_percent = busy(cells, &quiet);
+        let mut notes = Vec::new();
+        if count < LEAST_RANKS {
+            notes.push(format!(
+                "{count} ranks are too few to tell a slow host from a slow path; {LEAST_RANKS} or more are required"
+            ));
+        } else if is_small {
+            notes.push(format!("the sample is small: with {count} ranks, one slow host can hide or imitate another"));
+        }
+        notes.extend(busy_percent.map(|percent| format!("busy rounds reach {percent:.0} % of the quiet results")));
+        let noise_percent = noise.map(|noise| round(noise.exp_m1() * 100.0));
+        Self { findings: found, scores, noise_percent, is_small_sample: is_small, busy_percent, notes }
+    }
+}
+
+/// Returns the scores of the cells of one rail.
+fn scores_of(cells: &[&Cell]) -> Vec<Score> {
+    let speeds = |size| cells.iter().flat_map(|cell| &cell.rows).filter(move |row| row.size == size).filter_map(speed);
+    let mut sizes: Vec<_> = cells.iter().flat_map(|cell| &cell.rows).map(|row| row.size).collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    let medians: Vec<_> = sizes.into_iter().filter_map(|size| Some((size, median(speeds(size))?))).collect();
+    let ratio = |row: &Row| Some(speed(row)? / medians.iter().find(|(size, _)| *size == row.size)?.1);
+    let score = |cell: &&Cell| {
+        let score = round(median(cell.rows.iter().filter_map(ratio))?);
+        Some(Score { rail: cell.rail, from: cell.from, to: cell.to, score: score.max(1e-4), z: None })
+    };
+    let mut scores: Vec<_> = cells.iter().filter_map(score).collect();
+    let values: Vec<_> = scores.iter().map(|score| score.score).collect();
+    if let (Some(middle), Some(deviation)) =
+        (median(values.iter().copied()), deviation(&values).filter(|mad| *mad > 0.0))
+    {
+        scores.iter_mut().for_each(|score| score.z = Some(round((score.score - middle) / (SIGMA * deviation))));
+    }
+    scores
+}
+
+/// Returns the limit of a robust z among this number of values, most of which are noise.
+fn limit(count: usize) -> f64 {
+    // The expected maximum of normally distributed values, and one standard deviation.
+    let count = f64::from(u32::try_from(count.max(1)).unwrap_or(u32::MAX));
+    LEAST_Z.max((2.0 * count.ln()).sqrt() + 1.0)
+}
+
+fn loss(effect: f64) -> f64 {
+    -effect.exp_m1()
+}
+
+fn finding(what: What, ranks: Vec<Rank>, rail: u32, effect: f64, z: f64, certainty: Certainty) -> Finding {
+    let (loss_percent, z) = (Some(round(loss(effect) * 100.0)), Some(round(z)));
+    Finding { what, ranks, rail: Some(rail), loss_percent, z, certainty, text: String::new() }
+}
+
+/// Finds slow hosts.
+fn hosts(polish: &Polish, matrix: &Matrix, rail: u32, is_small: bool) -> Vec<Finding> {
+    let count = matrix.len();
+    let tests = f64::from(u32::try_from(count - 1).unwrap_or(u32::MAX));
+    // The spread of a median of this number of tests.
+    let of_noise = polish.noise().unwrap_or_default() * 1.2533 / tests.sqrt();
+    let spread = |effects: &[f64]| (deviation(effects).unwrap_or_default() * SIGMA).max(of_noise).max(LEAST_SPREAD);
+    let spreads = [spread(&polish.rows), spread(&polish.columns)];
+    let limit = limit(2 * count);
+    let mut found = Vec::new();
+    for (at, rank) in (0..count).zip(0..) {
+        let effects = [polish.rows[at], polish.columns[at]];
+        let z = [effects[0] / spreads[0], effects[1] / spreads[1]];
+        let is_slow = |side: usize, share: f64| z[side] <= -limit * share && loss(effects[side]) >= LOSS;
+        let (what, effect, z) = match (is_slow(0, 1.0), is_slow(1, 1.0)) {
+            (true, _) if is_slow(1, 0.5) => (What::Host, f64::midpoint(effects[0], effects[1]), z[0].min(z[1])),
+            (_, true) if is_slow(0, 0.5) => (What::Host, f64::midpoint(effects[0], effects[1]), z[0].min(z[1])),
+            (true, _) => (What::Sender, effects[0], z[0]),
+            (_, true) => (What::Receiver, effects[1], z[1]),
+            _ => continue,
+        };
+        found.push(finding(what, vec![rank], rail, effect, z, Certainty::of(z, limit, is_small)));
+    }
+    found
+}
+
+/// Finds slow paths: pairs that are slower than both hosts are otherwise.
+fn paths(polish: &Polish, matrix: &Matrix, rail: u32, is_small: bool) -> Vec<Finding> {
+    let spread = polish.noise().unwrap_or_default().max(LEAST_SPREAD);
+    let limit = limit(matrix.iter().flatten().flatten().count());
+    let mut found = Vec::new();
+    for ((row, scores), from) in polish.residuals.iter().zip(matrix).zip(0..) {
+        for ((residual, score), to) in row.iter().zip(scores).zip(0..) {
+            let (Some(residual), Some(score)) = (*residual, *score) else { continue };
+            let z = residual / spread;
+            if z <= -limit && loss(residual) >= LOSS && loss(score) >= LOSS {
+                found.push(finding(What::Cable, vec![from, to], rail, residual, z, Certainty::of(z, limit, is_small)));
+            }
+        }
+    }
+    found
+}
+
+/// Joins the findings that apply to each of several rails.
+fn merged(found: Vec<Finding>, rails: usize) -> Vec<Finding> {
+    let mut all: Vec<Finding> = Vec::new();
+    for new in &found {
+        let same: Vec<_> = found.iter().filter(|other| (other.what, &other.ranks) == (new.what, &new.ranks)).collect();
+        if same.len() < rails {
+            all.push(new.clone());
+        } else if new.rail == Some(0) {
+            let mean = |of: fn(&Finding) -> Option<f64>| median(same.iter().filter_map(|finding| of(finding)));
+            let (loss_percent, z) = (mean(|finding| finding.loss_percent), mean(|finding| finding.z));
+            all.push(Finding { rail: None, loss_percent, z, ..new.clone() });
+        }
+    }
+    all
+}
+
+/// Finds slow rails. `rails` are the quiet cells of each rail.
+fn slow_rails(rails: &[Vec<&Cell>], noise: f64, is_small: bool) -> Vec<Finding> {
+    let first_size = |cells: &[&Cell]| cells.iter().flat_map(|cell| &cell.rows).map(|row| row.size).max();
+    let Some(size) = rails.iter().filter_map(|cells| first_size(cells)).max().filter(|_| rails.len() > 1) else {
+        return Vec::new();
+    };
+    let speeds = |cells: &[&Cell]| {
+        let rows = cells.iter().flat_map(|cell| &cell.rows).filter(|row| row.size == size);
+        let all: Vec<_> = rows.filter_map(speed).collect();
+        Some((median(all.iter().copied())?, all.len()))
+    };
+    let medians: Vec<_> = rails.iter().map(|cells| speeds(cells)).collect();
+    let values = || medians.iter().flatten().map(|(median, _)| *median);
+    // The slow one of two rails would halve its distance from their median.
+    let usual = if rails.len() > 2 { median(values()) } else { values().reduce(f64::max) };
+    let Some(usual) = usual else { return Vec::new() };
+    let mut found = Vec::new();
+    for (median, rail) in medians.iter().zip(0..) {
+        let Some((median, count)) = median else { continue };
+        let effect = (median / usual).ln();
+        let count = f64::from(u32::try_from(*count).unwrap_or(u32::MAX));
+        let z = effect / (noise * 1.2533 / count.sqrt()).max(LEAST_SPREAD);
+        if z <= -LEAST_Z && loss(effect) >= LOSS {
+            found.push(finding(What::Rail, Vec::new(), rail, effect, z, Certainty::of(z, LEAST_Z, is_small)));
+        }
+    }
+    found
+}
+
+/// Finds ranks most of whose tests failed.
+fn failed(quiet: &[&Cell], ranks: &[RankInfo]) -> Vec<Finding> {
+    let of = |rank: Rank| quiet.iter().filter(move |cell| cell.from == rank || cell.to == rank);
+    let has_failed = |rank: &&RankInfo| {
+        let failures = of(rank.rank).filter(|cell| cell.error.is_some()).count();
+        rank.error.is_some() || failures > 0 && 2 * failures >= of(rank.rank).count() && ranks.len() > 2
+    };
+    let new = |rank: &RankInfo| Finding {
+        what: What::Failed,
+        ranks: vec![rank.rank],
+        rail: None,
+        loss_percent: None,
+        z: None,
+        certainty: Certainty::Certain,
+        text: {
+            let failures: Vec<_> = of(rank.rank).filter_map(|cell| cell.error.as_deref()).collect();
+            let why = rank.error.as_deref().or(failures.first().copied()).unwrap_or_default();
+            format!("{} of {} quiet tests of {} failed: {why}", failures.len(), of(rank.rank).count(), rank.label)
+        },
+    };
+    ranks.iter().filter(has_failed).map(new).collect()
+}
+
+/// Returns the median of the busy results in percent of the quiet results of the same pairs.
+fn busy(cells: &[Cell], quiet: &[&Cell]) -> Option<f64> {
+    let key = |cell: &Cell| (cell.rail, cell.from, cell.to);
+    let alone: std::collections::HashMap<_, _> = quiet.iter().map(|cell| (key(cell), &cell.rows)).collect();
+    let ratios = cells.iter().filter(|cell| cell.mode == Mode::Busy).flat_map(|cell| {
+        let alone = alone.get(&key(cell)).copied();
+        let of = move |row: &Row| Some(speed(row)? / speed(alone?.iter().find(|other| other.size == row.size)?)?);
+        cell.rows.iter().filter_map(of)
+    });
+    median(ratios).map(|ratio| round(ratio * 100.0))
+}
+
+/// Rounds to four digits after the point, so that files stay readable.
+fn round(value: f64) -> f64 {
+    (value * 1e4).round() / 1e4
+}
+
+struct Names<'a> {
+    ranks: &'a [RankInfo],
+    rails: &'a [String],
+}
+
+impl Names<'_> {
+    fn sentence(&self, finding: &Finding) -> String {
+        let name = |at: usize| {
+            finding.ranks.get(at).and_then(|rank| self.ranks.get(*rank as usize)).map_or("?", |rank| &rank.label)
+        };
+        let loss = finding.loss_percent.unwrap_or_default();
+        let rail = finding.rail.and_then(|rail| self.rails.get(rail as usize)).filter(|_| self.rails.len() > 1);
+        let on = rail.map_or_else(String::new, |rail| format!(" on rail {rail}"));
+        match finding.what {
+            What::Host => format!("host {} is slow{on}: {loss:.0} % below the median, sending and receiving", name(0)),
+            What::Sender => format!("host {} is slow as a sender{on}: {loss:.0} % below the median", name(0)),
+            What::Receiver => format!("host {} is slow as a receiver{on}: {loss:.0} % below the median", name(0)),
+            What::Cable => format!(
+                "the path from {} to {} is slow{on}: {loss:.0} % below what both hosts reach otherwise",
+                name(0),
+                name(1)
+            ),
+            What::Rail => {
+                format!("rail {} is slow: {loss:.0} % below the others", rail.map_or("?", String::as_str))
+            }
+            What::Failed => finding.text.clone(),
+        }
+    }
+}
