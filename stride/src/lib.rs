@@ -61,6 +61,10 @@
 //! | `--plot` `--output` | `cli/options/output.rs`, `cli/command.rs` | `report/plot/mod.rs` |
 //! | `--compare` `--threshold` | `cli/options/output.rs` | `report/compare.rs` |
 //! | `--min-gbps` `--min-mpps` `--max-p99` | `cli/options/output.rs` | `report/limits.rs` |
+//! | `--busy` `--incast` `--outcast` `--at-once` | `cli/mesh.rs` | `mesh/schedule.rs` |
+//! | `--hosts` `--rsh` `--stride-path` | `cli/mesh.rs` | `program/mesh/ssh.rs` |
+//! | `--rendezvous` | `cli/mesh.rs` | `mesh/rendezvous.rs`, `program/mesh/meet.rs` |
+//! | `--ranks` | `cli/mesh.rs` | `mesh/launcher.rs` |
 
 pub mod cli;
 pub mod control;

@@ -6,6 +6,8 @@ const REPETITIONS: usize = 10;
 /// A matrix whose values are the sum of a common value, an effect of the row, an effect of the column and a residual.
 #[derive(Clone, Debug)]
 pub(super) struct Polish {
+    /// The common value.
+    pub(super) common: f64,
     /// The effects of the rows.
     pub(super) rows: Vec<f64>,
     /// The effects of the columns.
@@ -19,7 +21,7 @@ impl Polish {
     pub(super) fn of(matrix: &[Vec<Option<f64>>]) -> Self {
         let count = matrix.len();
         let (mut rows, mut columns) = (vec![0.0; count], vec![0.0; count]);
-        let mut residuals = matrix.to_vec();
+        let (mut common, mut residuals) = (0.0, matrix.to_vec());
         for _ in 0..REPETITIONS {
             for (row, effect) in residuals.iter_mut().zip(&mut rows) {
                 let found = median(row.iter().flatten().copied()).unwrap_or_default();
@@ -31,10 +33,15 @@ impl Polish {
                 residuals.iter_mut().filter_map(|row| row[at].as_mut()).for_each(|value| *value -= found);
                 *effect += found;
             }
-            center(&mut rows, matrix);
-            center(&mut columns, matrix);
+            common += center(&mut rows, matrix) + center(&mut columns, matrix);
         }
-        Self { rows, columns, residuals }
+        Self { common, rows, columns, residuals }
+    }
+
+    /// Returns the number of values in excess of the number of effects.
+    pub(super) fn freedom(&self) -> usize {
+        let count = self.residuals.iter().flatten().flatten().count();
+        count.saturating_sub((2 * self.rows.len()).saturating_sub(1))
     }
 
     /// Returns the standard deviation of the noise, estimated from the residuals. As many residuals as there are
@@ -49,12 +56,14 @@ impl Polish {
 /// Ratio of the standard deviation to the median absolute deviation of a normal distribution.
 pub(super) const SIGMA: f64 = 1.4826;
 
-/// Subtracts the median of the effects from each of them. The common value contains it, which nothing uses.
-fn center(effects: &mut [f64], matrix: &[Vec<Option<f64>>]) {
+/// Subtracts the median of the effects from each of them, and returns it.
+fn center(effects: &mut [f64], matrix: &[Vec<Option<f64>>]) -> f64 {
     let has_values =
         |at: usize| matrix[at].iter().flatten().next().is_some() || matrix.iter().any(|row| row[at].is_some());
     let middle = median(effects.iter().enumerate().filter(|(at, _)| has_values(*at)).map(|(_, effect)| *effect));
-    effects.iter_mut().for_each(|effect| *effect -= middle.unwrap_or_default());
+    let middle = middle.unwrap_or_default();
+    effects.iter_mut().for_each(|effect| *effect -= middle);
+    middle
 }
 
 /// Returns the median, or `None` if there are no values.
@@ -89,15 +98,15 @@ mod tests {
         let count = 6;
         let value = |from: usize, to: usize| match (from, to) {
             _ if from == to => None,
-            (2, _) => Some(-1.0),
-            (4, 5) => Some(-2.0),
-            _ => Some(0.0),
+            (2, _) => Some(2.0),
+            (4, 5) => Some(1.0),
+            _ => Some(3.0),
         };
         let matrix: Vec<Vec<_>> = (0..count).map(|from| (0..count).map(|to| value(from, to)).collect()).collect();
         let polish = Polish::of(&matrix);
         assert!((polish.rows[2] + 1.0).abs() < 1e-9 && polish.rows[4].abs() < 1e-9, "{polish:?}");
         assert!((polish.residuals[4][5].unwrap() + 2.0).abs() < 1e-9, "{polish:?}");
         assert!(polish.columns.iter().all(|effect| effect.abs() < 1e-9));
-        assert_eq!(polish.noise(), Some(0.0));
+        assert_eq!((polish.noise(), polish.common, polish.freedom()), (Some(0.0), 3.0, 30 - 11));
     }
 }

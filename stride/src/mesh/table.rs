@@ -17,6 +17,19 @@ const WORST: usize = 5;
 /// Number of errors that are printed.
 const ERRORS: usize = 5;
 
+/// Width of a column.
+const WIDTH: usize = 13;
+
+/// Returns the titles of a mode's columns: medians over the tests of a host, and for quiet tests also the worst.
+fn titles(mode: Mode) -> &'static [&'static str] {
+    match mode {
+        Mode::Quiet => &["sends", "worst", "receives", "worst"],
+        Mode::Busy => &["busy sends", "receives"],
+        Mode::Incast => &["incast sends", "receives"],
+        Mode::Outcast => &["outcast sends", "receives"],
+    }
+}
+
 /// Writes the results as text.
 ///
 /// # Errors
@@ -43,10 +56,9 @@ pub fn write(document: &Document, out: &mut dyn Write, style: Style) -> Result<(
         let width = document.ranks.iter().map(|rank| rank.label.chars().count()).max().unwrap_or(4).max(4);
         write!(out, "{head}{:width$}", "host")?;
         for mode in &modes {
-            let titles =
-                [format!("{} sends", mode.name()), "worst".to_owned(), "receives".to_owned(), "worst".to_owned()];
-            let titles: Vec<_> = titles.iter().map(|title| format!("{title:>14}")).collect();
-            write!(out, "{}", titles.join(""))?;
+            for title in titles(*mode) {
+                write!(out, "{title:>WIDTH$}")?;
+            }
         }
         writeln!(out, "{:>8}{head:#}", "errors")?;
         for rank in &document.ranks {
@@ -54,8 +66,10 @@ pub fn write(document: &Document, out: &mut dyn Write, style: Style) -> Result<(
             for mode in &modes {
                 for is_sender in [true, false] {
                     let values = view.values(*mode, rail, rank.rank, is_sender);
-                    let (middle, worst) = (median(values.iter().copied()), view.worst(&values));
-                    write!(out, "{:>14}{:>14}", view.show(middle), view.show(worst))?;
+                    write!(out, "{:>WIDTH$}", view.show(median(values.iter().copied())))?;
+                    if *mode == Mode::Quiet {
+                        write!(out, "{:>WIDTH$}", view.show(view.worst(&values)))?;
+                    }
                 }
             }
             let of = document

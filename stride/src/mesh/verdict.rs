@@ -4,7 +4,7 @@
 //! and size. The logarithms of the scores are separated into effects of senders, receivers and pairs ([`Polish`]), so
 //! that a slow host does not make all its paths suspect. An effect is a finding if it is slow by [`LOSS`] at least, and
 //! if its robust z, which is the effect divided by the spread of such effects, exceeds a limit that grows with their
-//! number.
+//! number and is higher for pairs of small meshes.
 
 use serde::{Deserialize, Serialize};
 
@@ -146,7 +146,7 @@ impl Verdict {
         let is_small = count < SMALL;
         let quiet: Vec<_> = cells.iter().filter(|cell| cell.mode == Mode::Quiet).collect();
         let names = Names { ranks, rails };
-        let (mut found, mut scores, mut noises, mut matrices) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let (mut found, mut scores, mut noises, mut of_rails) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for rail in 0..u32::try_from(rails.len()).unwrap_or(u32::MAX) {
             let of_rail: Vec<_> = quiet.iter().copied().filter(|cell| cell.rail == rail).collect();
             let own = scores_of(&of_rail);
@@ -161,11 +161,11 @@ impl Verdict {
                 found.extend(hosts(&polish, &matrix, rail, is_small));
                 found.extend(paths(&polish, &matrix, rail, is_small));
             }
-            matrices.push(of_rail);
+            of_rails.push(of_rail);
         }
         let noise = median(noises.iter().copied());
         found = merged(found, rails.len());
-        found.extend(slow_rails(&matrices, noise.unwrap_or_default(), is_small));
+        found.extend(slow_rails(&of_rails, count, noise.unwrap_or_default(), is_small));
         found.extend(failed(&quiet, ranks));
         found.sort_by(|one, other| (one.certainty, one.what).cmp(&(other.certainty, other.what)));
         for finding in &mut found {
@@ -211,8 +211,11 @@ fn scores_of(cells: &[&Cell]) -> Vec<Score> {
 /// Returns the limit of a robust z among this number of values, most of which are noise.
 fn limit(count: usize) -> f64 {
     // The expected maximum of normally distributed values, and one standard deviation.
-    let count = f64::from(u32::try_from(count.max(1)).unwrap_or(u32::MAX));
-    LEAST_Z.max((2.0 * count.ln()).sqrt() + 1.0)
+    LEAST_Z.max((2.0 * number(count).ln()).sqrt() + 1.0)
+}
+
+fn number(count: usize) -> f64 {
+    f64::from(u32::try_from(count.max(1)).unwrap_or(u32::MAX))
 }
 
 fn loss(effect: f64) -> f64 {
@@ -227,12 +230,12 @@ fn finding(what: What, ranks: Vec<Rank>, rail: u32, effect: f64, z: f64, certain
 /// Finds slow hosts.
 fn hosts(polish: &Polish, matrix: &Matrix, rail: u32, is_small: bool) -> Vec<Finding> {
     let count = matrix.len();
-    let tests = f64::from(u32::try_from(count - 1).unwrap_or(u32::MAX));
-    // The spread of a median of this number of tests.
-    let of_noise = polish.noise().unwrap_or_default() * 1.2533 / tests.sqrt();
+    // The spread of a median of the tests of a host.
+    let of_noise = polish.noise().unwrap_or_default() * 1.2533 / number(count - 1).sqrt();
     let spread = |effects: &[f64]| (deviation(effects).unwrap_or_default() * SIGMA).max(of_noise).max(LEAST_SPREAD);
     let spreads = [spread(&polish.rows), spread(&polish.columns)];
-    let limit = limit(2 * count);
+    // With few hosts, their spread is uncertain.
+    let limit = limit(2 * count) * (1.0 + 2.0 / number(count));
     let mut found = Vec::new();
     for (at, rank) in (0..count).zip(0..) {
         let effects = [polish.rows[at], polish.columns[at]];
@@ -253,7 +256,8 @@ fn hosts(polish: &Polish, matrix: &Matrix, rail: u32, is_small: bool) -> Vec<Fin
 /// Finds slow paths: pairs that are slower than both hosts are otherwise.
 fn paths(polish: &Polish, matrix: &Matrix, rail: u32, is_small: bool) -> Vec<Finding> {
     let spread = polish.noise().unwrap_or_default().max(LEAST_SPREAD);
-    let limit = limit(matrix.iter().flatten().flatten().count());
+    // With few values in excess of the effects, the spread is uncertain.
+    let limit = limit(matrix.iter().flatten().flatten().count()) * (1.0 + 6.0 / number(polish.freedom()));
     let mut found = Vec::new();
     for ((row, scores), from) in polish.residuals.iter().zip(matrix).zip(0..) {
         for ((residual, score), to) in row.iter().zip(scores).zip(0..) {
@@ -283,30 +287,35 @@ fn merged(found: Vec<Finding>, rails: usize) -> Vec<Finding> {
     all
 }
 
-/// Finds slow rails. `rails` are the quiet cells of each rail.
-fn slow_rails(rails: &[Vec<&Cell>], noise: f64, is_small: bool) -> Vec<Finding> {
-    let first_size = |cells: &[&Cell]| cells.iter().flat_map(|cell| &cell.rows).map(|row| row.size).max();
-    let Some(size) = rails.iter().filter_map(|cells| first_size(cells)).max().filter(|_| rails.len() > 1) else {
-        return Vec::new();
+/// Finds slow rails. `rails` are the quiet cells of each rail, and `noise` is the standard deviation within a rail.
+fn slow_rails(rails: &[Vec<&Cell>], ranks: usize, noise: f64, is_small: bool) -> Vec<Finding> {
+    let sizes = rails.iter().flatten().flat_map(|cell| &cell.rows).map(|row| row.size);
+    let Some(size) = sizes.max().filter(|_| rails.len() > 1 && ranks >= LEAST_RANKS) else { return Vec::new() };
+    let matrix = |cells: &Vec<&Cell>| {
+        let mut matrix: Matrix = vec![vec![None; ranks]; ranks];
+        for cell in cells {
+            let row = cell.rows.iter().find(|row| row.size == size);
+            matrix[cell.from as usize][cell.to as usize] = row.and_then(speed).map(f64::ln);
+        }
+        matrix
     };
-    let speeds = |cells: &[&Cell]| {
-        let rows = cells.iter().flat_map(|cell| &cell.rows).filter(|row| row.size == size);
-        let all: Vec<_> = rows.filter_map(speed).collect();
-        Some((median(all.iter().copied())?, all.len()))
-    };
-    let medians: Vec<_> = rails.iter().map(|cells| speeds(cells)).collect();
-    let values = || medians.iter().flatten().map(|(median, _)| *median);
-    // The slow one of two rails would halve its distance from their median.
-    let usual = if rails.len() > 2 { median(values()) } else { values().reduce(f64::max) };
-    let Some(usual) = usual else { return Vec::new() };
+    let all: Vec<_> = rails.iter().map(matrix).collect();
     let mut found = Vec::new();
-    for (median, rail) in medians.iter().zip(0..) {
-        let Some((median, count)) = median else { continue };
-        let effect = (median / usual).ln();
-        let count = f64::from(u32::try_from(*count).unwrap_or(u32::MAX));
-        let z = effect / (noise * 1.2533 / count.sqrt()).max(LEAST_SPREAD);
-        if z <= -LEAST_Z && loss(effect) >= LOSS {
-            found.push(finding(What::Rail, Vec::new(), rail, effect, z, Certainty::of(z, LEAST_Z, is_small)));
+    for (own, rail) in all.iter().zip(0..) {
+        // Compares each pair with the same pair on the other rails, so that a slow host does not make a rail suspect.
+        let others = |from: usize, to: usize| {
+            let others = all.iter().zip(0..).filter(|(_, other)| *other != rail);
+            median(others.filter_map(|(other, _)| other[from][to]))
+        };
+        let ratio = |from: usize, to: usize| Some(own[from][to]? - others(from, to)?);
+        let ratios: Matrix = (0..ranks).map(|from| (0..ranks).map(|to| ratio(from, to)).collect()).collect();
+        let polish = Polish::of(&ratios);
+        let of_pairs = polish.noise().unwrap_or_default().max(noise * std::f64::consts::SQRT_2);
+        let spread = of_pairs * 1.2533 / number(polish.freedom()).sqrt();
+        let (z, limit) = (polish.common / spread.max(LEAST_SPREAD), limit(rails.len()) * (1.0 + 2.0 / number(ranks)));
+        if z <= -limit && loss(polish.common) >= LOSS {
+            let certainty = Certainty::of(z, limit, is_small);
+            found.push(finding(What::Rail, Vec::new(), rail, polish.common, z, certainty));
         }
     }
     found
@@ -381,3 +390,6 @@ impl Names<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

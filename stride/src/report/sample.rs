@@ -26,7 +26,7 @@ pub(crate) fn ports_row(size: u64, messages: u64) -> Row {
 }
 
 /// Returns a row with a thousand samples between `nanoseconds` and twice that value.
-pub(super) fn latency_row(size: u64, nanoseconds: u64) -> Row {
+pub(crate) fn latency_row(size: u64, nanoseconds: u64) -> Row {
     let ticks = (0..1000).map(|i| nanoseconds + nanoseconds * i / 1000);
     let latency = Latency::of(ticks, 1.0, Semantics::Rtt).unwrap();
     Row::new(size, Figures::Latency(latency))

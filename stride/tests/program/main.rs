@@ -7,6 +7,7 @@ mod exit;
 mod files;
 mod libcuda;
 mod measurements;
+mod mesh;
 mod ports;
 mod signals;
 mod threads;

@@ -1,9 +1,15 @@
 //! Rank 0's state: admits ranks, starts the tests of each round, and collects the results.
 
+mod addresses;
+mod results;
+
 use std::collections::{BTreeSet, VecDeque};
-use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
+pub use self::addresses::Addresses;
+use self::addresses::{between, public};
+pub use self::results::{Kind, Results};
+use self::results::{MAX_WARNINGS, check, short};
 use super::Rank;
 use super::document::{Cell, RankInfo, RoundInfo, label};
 use super::message::{Ended, Join, Order, Report, Trouble, longest_report};
@@ -13,12 +19,6 @@ use crate::plan::{Measure, time};
 /// Maximum number of progress reports of a test: this number, and [`BEATS_PER_SECOND`].
 const BEATS: f64 = 20.0;
 const BEATS_PER_SECOND: f64 = 5.0;
-
-/// Maximum length of a text from a rank, in characters.
-const MAX_TEXT: usize = 1000;
-
-/// Maximum number of different warnings that are kept.
-const MAX_WARNINGS: usize = 16;
 
 /// What a mesh consists of.
 #[derive(Clone, Debug)]
@@ -50,43 +50,6 @@ pub enum Action {
     Close(Rank),
     /// Print a line for the user.
     Print(String),
-}
-
-/// The addresses of a rank's connection, as rank 0 sees them.
-#[derive(Clone, Copy, Debug)]
-pub struct Addresses {
-    /// The rank's address.
-    pub peer: IpAddr,
-    /// The address by which the rank has reached rank 0.
-    pub local: IpAddr,
-}
-
-/// The results of a mesh.
-#[derive(Debug, Default)]
-pub struct Results {
-    /// The ranks.
-    pub ranks: Vec<RankInfo>,
-    /// The rounds that ran.
-    pub rounds: Vec<RoundInfo>,
-    /// The tests of these rounds.
-    pub cells: Vec<Cell>,
-    /// Whether each failed test failed because of RDMA, or because a peer was not reached.
-    pub troubles: BTreeSet<Kind>,
-    /// Remarks of the ranks for the user.
-    pub warnings: BTreeSet<String>,
-    /// The reason why the mesh ended early.
-    pub error: Option<String>,
-}
-
-/// The kind of a failure, in the order of their exit statuses' priority.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
-    /// RDMA failed.
-    Rdma,
-    /// A rank left or was not reached.
-    Contact,
-    /// Anything else.
-    Other,
 }
 
 #[derive(Debug, Default)]
@@ -229,7 +192,8 @@ impl Coordinator {
             _ if test.stage == Stage::Done => {}
             Report::Listening { port, .. } if rank == test.to && test.stage == Stage::Listening => {
                 (test.stage, test.begun, test.seen) = (Stage::Measuring, now, now);
-                let address = address(&self.members, test.from, test.to).to_string();
+                let of = |rank: Rank| self.members.get(rank as usize).and_then(|member| member.addresses);
+                let address = between(of(test.from), of(test.to)).to_string();
                 self.actions.push_back(Action::Send(test.from, Order::Measure { test: id, rail, address, port }));
             }
             Report::Alive { .. } if rank == test.from && test.stage == Stage::Measuring => {
@@ -403,7 +367,8 @@ impl Coordinator {
     /// Returns the results.
     pub fn into_results(mut self) -> Results {
         let hosts: Vec<_> = self.members.iter().map(|member| member.host.clone()).collect();
-        let addresses: Vec<_> = (0..self.settings.ranks).map(|rank| public(&self.members, rank)).collect();
+        let all: Vec<_> = self.members.iter().map(|member| member.addresses).collect();
+        let addresses: Vec<_> = all.iter().map(|own| own.map(|own| public(own, &all))).collect();
         let members = self.members.into_iter().zip(addresses).zip(0..);
         self.results.ranks = members
             .map(|((member, address), rank)| RankInfo {
@@ -504,50 +469,10 @@ impl Coordinator {
     }
 }
 
-/// Returns the address at which `from` reaches `to`.
-fn address(members: &[Member], from: Rank, to: Rank) -> IpAddr {
-    let of = |rank: Rank| members.get(rank as usize).and_then(|member| member.addresses);
-    let local = IpAddr::V4(Ipv4Addr::LOCALHOST);
-    match (of(from), of(to)) {
-        // `to` runs on rank 0's host, which `from` has reached by this address.
-        (Some(from), Some(to)) if to.peer.is_loopback() => from.local,
-        (_, Some(to)) => to.peer,
-        _ => local,
-    }
-}
-
-/// Returns an address at which ranks on other hosts reach this one, if one is known.
-fn public(members: &[Member], rank: Rank) -> Option<IpAddr> {
-    let own = members.get(rank as usize)?.addresses?.peer;
-    let others = members.iter().filter_map(|member| member.addresses).map(|addresses| addresses.local);
-    if own.is_loopback() { others.into_iter().find(|local| !local.is_loopback()).or(Some(own)) } else { Some(own) }
-}
-
-/// Checks the results of a rank.
-fn check(ended: &Ended, settings: &Settings) -> Result<(), String> {
-    if !(ended.seconds >= 0.0 && ended.seconds.is_finite()) {
-        return Err("sent an invalid time".to_owned());
-    }
-    let mut sizes = BTreeSet::new();
-    for row in &ended.rows {
-        if !settings.sizes.contains(&row.size) || !sizes.insert(row.size) {
-            return Err(format!("sent a result for {} bytes, which was not requested", row.size));
-        }
-        if row.latency().is_some() != matches!(settings.measure, Measure::Latency(_)) {
-            return Err("sent a result of another kind than requested".to_owned());
-        }
-    }
-    Ok(())
-}
-
 /// Returns the end of a test whose rank is lost.
 fn lost(text: String) -> Ended {
     let trouble = Some(Trouble { text, is_rdma: false });
     Ended { test: 0, seconds: 0.0, ports: None, rows: Vec::new(), warnings: Vec::new(), trouble }
-}
-
-fn short(text: String) -> String {
-    if text.len() <= MAX_TEXT { text } else { text.chars().take(MAX_TEXT).chain(['…']).collect() }
 }
 
 /// Lists ranks for the user; long lists are cut.
@@ -556,3 +481,6 @@ fn list(ranks: &[Rank]) -> String {
     let more = if ranks.len() > shown.len() { ", …" } else { "" };
     format!("rank {}{more}", shown.join(", "))
 }
+
+#[cfg(test)]
+mod tests;

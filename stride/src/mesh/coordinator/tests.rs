@@ -1,0 +1,345 @@
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::net::{IpAddr, Ipv4Addr};
+
+use super::results::MAX_TEXT;
+use super::*;
+use crate::mesh::schedule::{Mode, rounds};
+use crate::report::sample;
+
+/// A generator of pseudo-random numbers (xorshift).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % limit
+    }
+
+    fn milliseconds(&mut self, limit: u64) -> Duration {
+        Duration::from_millis(1 + self.below(limit))
+    }
+}
+
+const JOIN: Duration = Duration::from_secs(60);
+const SILENCE: Duration = Duration::from_secs(40);
+
+fn settings(ranks: Rank, modes: &[Mode]) -> Settings {
+    Settings {
+        ranks,
+        rails: 1,
+        job: "job".to_owned(),
+        rounds: rounds(ranks, 1, modes, None),
+        sizes: vec![64],
+        measure: Measure::Bandwidth,
+        join: JOIN,
+        silence: SILENCE,
+    }
+}
+
+fn addresses() -> Addresses {
+    let local = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    Addresses { peer: local, local }
+}
+
+fn join(rank: Rank, size: Rank) -> Join {
+    Join { job: "job".to_owned(), rank, size, host: format!("h{rank}") }
+}
+
+/// How a simulated rank behaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Good,
+    /// Disconnects at this time.
+    Dies(Duration),
+    /// Does not reply after this time, although its connection remains.
+    Hangs(Duration),
+    /// Joins after the time limit.
+    Late,
+    /// Sends messages that it should not send.
+    Breaks(Duration),
+    /// Never joins.
+    Absent,
+}
+
+/// What happens in a simulated mesh.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    Join(Rank),
+    Disconnect(Rank),
+    Listening(Rank, u64),
+    Alive(Rank, u64),
+    Ended(Rank, u64, bool),
+    Break(Rank),
+}
+
+struct Simulation {
+    random: Random,
+    kinds: Vec<Kind>,
+    events: BinaryHeap<Reverse<(Duration, Event)>>,
+    /// The tests that each rank takes part in.
+    running: Vec<BTreeSet<u64>>,
+    /// The receiver of each test that has begun.
+    servers: std::collections::HashMap<u64, Rank>,
+    is_quiet: bool,
+}
+
+impl Simulation {
+    fn new(seed: u64, kinds: Vec<Kind>) -> Self {
+        let ranks = kinds.len();
+        let random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        Self {
+            random,
+            kinds,
+            events: BinaryHeap::new(),
+            running: vec![BTreeSet::new(); ranks],
+            servers: [].into(),
+            is_quiet: true,
+        }
+    }
+
+    fn push(&mut self, at: Duration, event: Event) {
+        self.events.push(Reverse((at, event)));
+    }
+
+    /// Whether the rank replies at this time.
+    fn replies(&self, rank: Rank, now: Duration) -> bool {
+        match self.kinds[rank as usize] {
+            Kind::Dies(at) | Kind::Hangs(at) => now < at,
+            _ => true,
+        }
+    }
+
+    fn order(&mut self, rank: Rank, order: &Order, now: Duration) {
+        let soon = now + self.random.milliseconds(20);
+        match *order {
+            Order::Serve { test, .. } => {
+                if self.is_quiet {
+                    self.running[rank as usize].retain(|other| *other >= test);
+                }
+                self.running[rank as usize].insert(test);
+                self.servers.insert(test, rank);
+                self.push(soon, Event::Listening(rank, test));
+            }
+            Order::Measure { test, .. } => {
+                let running = &mut self.running[rank as usize];
+                running.insert(test);
+                assert!(!self.is_quiet || running.len() == 1, "rank {rank} has the tests {running:?}");
+                let server = self.servers[&test];
+                let takes = Duration::from_millis(200) + self.random.milliseconds(1000);
+                let is_good = self.replies(server, now + takes);
+                let takes = if is_good { takes } else { takes + Duration::from_secs(30) };
+                self.push(now + takes / 2, Event::Alive(rank, test));
+                self.push(now + takes, Event::Ended(rank, test, is_good));
+            }
+            Order::Welcome | Order::Reject { .. } | Order::Stop { .. } | Order::End => {}
+        }
+    }
+
+    /// Runs the mesh to its end. Returns its results, and the time that it took.
+    fn run(&mut self, settings: Settings) -> (Results, Duration) {
+        let ranks = settings.ranks;
+        let mut coordinator = Coordinator::new(settings);
+        for (kind, rank) in self.kinds.clone().into_iter().zip(0..) {
+            let join = self.random.milliseconds(2000);
+            match kind {
+                Kind::Absent => continue,
+                Kind::Late => self.push(JOIN + join, Event::Join(rank)),
+                _ => self.push(join, Event::Join(rank)),
+            }
+            match kind {
+                Kind::Dies(at) => self.push(at, Event::Disconnect(rank)),
+                Kind::Breaks(at) => self.push(at, Event::Break(rank)),
+                _ => {}
+            }
+        }
+        let mut now = Duration::ZERO;
+        for step in 0.. {
+            assert!(step < 3_000_000, "the mesh does not end");
+            while let Some(action) = coordinator.action() {
+                if let Action::Send(rank, order) = action {
+                    self.order(rank, &order, now);
+                }
+            }
+            if coordinator.has_ended() {
+                return (coordinator.into_results(), now);
+            }
+            let next = self.events.peek().map(|Reverse((at, _))| *at);
+            match coordinator.deadline() {
+                Some(deadline) if next.is_none_or(|next| deadline <= next) => {
+                    now = now.max(deadline);
+                    coordinator.tick(now);
+                }
+                _ => {
+                    let Some(Reverse((at, event))) = self.events.pop() else { panic!("nothing happens") };
+                    now = now.max(at);
+                    self.happen(&mut coordinator, ranks, event, now);
+                }
+            }
+        }
+        unreachable!()
+    }
+
+    fn happen(&mut self, coordinator: &mut Coordinator, ranks: Rank, event: Event, now: Duration) {
+        let mut report = |rank: Rank, report: Report| {
+            if self.replies(rank, now) {
+                coordinator.report(rank, report, now);
+            }
+        };
+        match event {
+            Event::Join(rank) => drop(coordinator.join(join(rank, ranks), addresses(), now)),
+            Event::Disconnect(rank) => coordinator.lose(rank, "it disconnected".to_owned(), now),
+            Event::Listening(rank, test) => report(rank, Report::Listening { test, port: 7 }),
+            Event::Alive(rank, test) => report(rank, Report::Alive { test }),
+            Event::Break(rank) => report(rank, Report::Alive { test: u64::MAX }),
+            Event::Ended(rank, test, is_good) => {
+                self.running[rank as usize].remove(&test);
+                let server = self.servers[&test];
+                self.running[server as usize].remove(&test);
+                let rows = if is_good { vec![sample::bandwidth_row(64, 1000)] } else { Vec::new() };
+                let trouble =
+                    (!is_good).then(|| Trouble { text: "the server disconnected".to_owned(), is_rdma: false });
+                if self.replies(rank, now) {
+                    let ended = Ended { test, seconds: 1.0, ports: None, rows, warnings: Vec::new(), trouble };
+                    coordinator.report(rank, Report::Ended(Box::new(ended)), now);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn large_mesh_with_bad_ranks_ends_with_a_cell_per_pair() {
+    for seed in 1..=4 {
+        let ranks = if seed % 2 == 0 { 256 } else { 255 };
+        let mut random = Random(seed);
+        let mut kinds = vec![Kind::Good; ranks as usize];
+        for _ in 0..24 {
+            let at = Duration::from_secs(2) + random.milliseconds(600_000);
+            let kind = match random.below(5) {
+                0 => Kind::Dies(at),
+                1 => Kind::Hangs(at),
+                2 => Kind::Late,
+                3 => Kind::Breaks(at),
+                _ => Kind::Absent,
+            };
+            kinds[random.below(ranks.into()) as usize] = kind;
+        }
+        let bad: Vec<_> = kinds.iter().map(|kind| *kind != Kind::Good).collect();
+        let (results, time) = Simulation::new(seed, kinds).run(settings(ranks, &[Mode::Quiet]));
+        assert_eq!(results.error, None);
+        let pairs: BTreeSet<_> = results.cells.iter().map(|cell| (cell.from, cell.to)).collect();
+        assert_eq!((results.cells.len(), pairs.len()), ((ranks * (ranks - 1)) as usize, results.cells.len()));
+        for cell in &results.cells {
+            let is_bad = bad[cell.from as usize] || bad[cell.to as usize];
+            assert!(is_bad || cell.error.is_none(), "{cell:?}");
+            assert_eq!(cell.error.is_some(), cell.rows.is_empty(), "{cell:?}");
+        }
+        for (rank, is_bad) in results.ranks.iter().zip(&bad) {
+            assert!(*is_bad || rank.error.is_none(), "{rank:?}");
+        }
+        // A hung rank delays the mesh once, by its silence.
+        let rounds = 2 * 255;
+        assert!(time < JOIN + Duration::from_secs(2) * rounds + 24 * 2 * SILENCE, "{time:?}");
+    }
+}
+
+#[test]
+fn all_modes_run_to_their_end() {
+    for ranks in [2, 3, 8] {
+        let modes = [Mode::Quiet, Mode::Busy, Mode::Incast, Mode::Outcast];
+        let mut simulation = Simulation::new(3, vec![Kind::Good; ranks as usize]);
+        simulation.is_quiet = false;
+        let (results, _) = simulation.run(settings(ranks, &modes));
+        assert!(results.cells.iter().all(|cell| cell.error.is_none()));
+        assert_eq!(results.cells.len(), (4 * ranks * (ranks - 1)) as usize);
+        assert!(results.troubles.is_empty() && results.error.is_none());
+    }
+}
+
+#[test]
+fn mesh_without_ranks_ends_with_an_error() {
+    let mut kinds = vec![Kind::Absent; 4];
+    kinds[0] = Kind::Good;
+    let (results, time) = Simulation::new(1, kinds).run(settings(4, &[Mode::Quiet]));
+    let error = results.error.unwrap();
+    assert!(error.contains("1 of 4 ranks joined") && error.contains("rank 1, 2, 3"), "{error}");
+    assert_eq!((time, results.cells.len()), (JOIN, 0));
+}
+
+/// Returns a mesh of two ranks whose first test has begun, after its orders.
+fn begun() -> Coordinator {
+    let mut new = Coordinator::new(settings(2, &[Mode::Quiet]));
+    for rank in 0..2 {
+        new.join(join(rank, 2), addresses(), Duration::ZERO).unwrap();
+    }
+    while new.action().is_some() {}
+    new
+}
+
+#[test]
+fn unsuitable_ranks_are_rejected() {
+    let mut new = Coordinator::new(settings(2, &[Mode::Quiet]));
+    let mut reject = |join: Join| match new.join(join, addresses(), Duration::ZERO) {
+        Err(Order::Reject { why, is_final }) => (why, is_final),
+        other => panic!("{other:?}"),
+    };
+    assert!(
+        matches!(reject(Join { job: "other".to_owned(), ..join(0, 2) }), (why, false) if why.contains("another job"))
+    );
+    assert!(matches!(reject(join(0, 3)), (why, true) if why.contains("counts 3 ranks")));
+    assert!(matches!(reject(join(2, 2)), (why, true) if why.contains("not below")));
+    new.join(join(1, 2), addresses(), Duration::ZERO).unwrap();
+    assert!(matches!(new.join(join(1, 2), addresses(), Duration::ZERO), Err(Order::Reject { is_final: true, .. })));
+}
+
+#[test]
+fn invalid_messages_remove_the_rank() {
+    let ended = |rows: Vec<crate::report::Row>, seconds| {
+        Report::Ended(Box::new(Ended { test: 0, seconds, ports: None, rows, warnings: Vec::new(), trouble: None }))
+    };
+    let row = |size| sample::bandwidth_row(size, 10);
+    let [from, to] = [0, 1];
+    for (rank, report, part) in [
+        (from, Report::Join(join(0, 2)), "joined twice"),
+        (from, Report::Listening { test: 0, port: 7 }, "not its own"),
+        (to, Report::Alive { test: 5 }, "does not run"),
+        (to, ended(vec![row(65)], 1.0), "not requested"),
+        (to, ended(vec![row(64), row(64)], 1.0), "not requested"),
+        (to, ended(vec![row(64)], f64::NAN), "invalid time"),
+        (to, ended(vec![row(64)], -1.0), "invalid time"),
+    ] {
+        let mut new = begun();
+        new.report(rank, report, Duration::ZERO);
+        let results = new.into_results();
+        let error = results.ranks[rank as usize].error.clone().unwrap_or_default();
+        assert!(error.contains(part), "{error}");
+    }
+}
+
+#[test]
+fn flood_of_progress_removes_the_rank() {
+    let mut new = begun();
+    new.report(1, Report::Listening { test: 0, port: 7 }, Duration::ZERO);
+    for _ in 0..1000 {
+        new.report(0, Report::Alive { test: 0 }, Duration::from_secs(1));
+    }
+    assert!(new.into_results().ranks[0].error.as_deref().unwrap_or_default().contains("too many messages"));
+}
+
+#[test]
+fn long_texts_of_ranks_are_cut() {
+    let mut new = begun();
+    new.report(1, Report::Listening { test: 0, port: 7 }, Duration::ZERO);
+    let trouble = Some(Trouble { text: "x".repeat(100_000), is_rdma: true });
+    let warnings = (0..100).map(|number| format!("{number}")).collect();
+    let ended = Ended { test: 0, seconds: 1.0, ports: None, rows: Vec::new(), warnings, trouble };
+    new.report(0, Report::Ended(Box::new(ended)), Duration::ZERO);
+    new.interrupt("ended".to_owned());
+    let results = new.into_results();
+    assert!(results.cells[0].error.as_ref().unwrap().chars().count() <= MAX_TEXT + 1);
+    assert_eq!(results.warnings.len(), MAX_WARNINGS);
+    assert_eq!(results.troubles.first(), Some(&super::Kind::Rdma));
+}

@@ -1,0 +1,186 @@
+use super::*;
+use crate::mesh::schedule::rounds;
+use crate::report::sample;
+
+/// A generator of pseudo-random numbers (xorshift), whose sums are distributed almost normally.
+struct Random(u64);
+
+impl Random {
+    fn unit(&mut self) -> f64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    fn normal(&mut self) -> f64 {
+        (0..12).map(|_| self.unit()).sum::<f64>() - 6.0
+    }
+}
+
+fn ranks(count: Rank) -> Vec<RankInfo> {
+    let rank = |rank| RankInfo {
+        rank,
+        label: format!("h{rank}"),
+        host: Some(format!("h{rank}")),
+        address: None,
+        ports: Vec::new(),
+        error: None,
+    };
+    (0..count).map(rank).collect()
+}
+
+/// Returns the verdict on a mesh whose noise has this standard deviation. `share` is the speed of a cell.
+fn judged(
+    count: Rank,
+    rails: u32,
+    noise: f64,
+    seed: u64,
+    is_latency: bool,
+    share: &dyn Fn(u32, Rank, Rank) -> f64,
+) -> Verdict {
+    let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut cells = Vec::new();
+    for (round, number) in rounds(count, rails, &[Mode::Quiet], None).into_iter().zip(0..) {
+        for (from, to) in round.pairs {
+            let speed = share(round.rail, from, to) * (noise * random.normal()).exp();
+            let rows = match is_latency {
+                false => vec![sample::bandwidth_row(1 << 20, (20_000.0 * speed) as u64)],
+                true => vec![sample::latency_row(64, (2_000_000.0 / speed) as u64)],
+            };
+            let (mode, rail) = (round.mode, round.rail);
+            cells.push(Cell { round: number, mode, rail, from, to, seconds: Some(1.0), rows, error: None });
+        }
+    }
+    let rails: Vec<_> = (0..rails).map(|rail| format!("mlx5_{rail}")).collect();
+    Verdict::of(&cells, &ranks(count), &rails)
+}
+
+const SIZES: [Rank; 6] = [4, 5, 8, 16, 33, 64];
+/// Returns how often a mesh of this size is tried. Large meshes take long.
+fn seeds(count: Rank) -> std::ops::RangeInclusive<u64> {
+    1..=(400 / u64::from(count * count)).clamp(1, 20)
+}
+
+const NOISE: [f64; 3] = [0.002, 0.02, 0.05];
+
+#[test]
+fn noise_alone_causes_no_finding() {
+    for count in SIZES {
+        for noise in NOISE.into_iter().chain([0.2]) {
+            for seed in seeds(count) {
+                let verdict = judged(count, 2, noise, seed, count < 16 && seed % 2 == 0, &|_, _, _| 1.0);
+                assert_eq!(verdict.findings, [], "{count} ranks, noise {noise}, seed {seed}");
+            }
+        }
+    }
+}
+
+/// Whether the only findings of meshes of all sizes are these.
+#[track_caller]
+fn assert_finds(what: What, ranks: &[Rank], rail: Option<u32>, share: &dyn Fn(u32, Rank, Rank) -> f64) {
+    for count in SIZES {
+        for noise in NOISE {
+            for seed in seeds(count) {
+                let verdict = judged(count, 2, noise, seed, count < 16 && seed % 2 == 0, share);
+                let found: Vec<_> =
+                    verdict.findings.iter().map(|found| (found.what, found.ranks.as_slice(), found.rail)).collect();
+                assert_eq!(
+                    found,
+                    [(what, ranks, rail)],
+                    "{count} ranks, noise {noise}, seed {seed}: {:?}",
+                    verdict.findings
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn slow_host_is_found() {
+    assert_finds(What::Host, &[2], None, &|_, from, to| if from == 2 || to == 2 { 0.5 } else { 1.0 });
+}
+
+#[test]
+fn slow_sender_and_slow_receiver_are_found() {
+    assert_finds(What::Sender, &[1], None, &|_, from, _| if from == 1 { 0.5 } else { 1.0 });
+    assert_finds(What::Receiver, &[3], None, &|_, _, to| if to == 3 { 0.5 } else { 1.0 });
+}
+
+#[test]
+fn slow_path_is_found() {
+    assert_finds(What::Cable, &[3, 1], Some(1), &|rail, from, to| {
+        if (rail, from, to) == (1, 3, 1) { 0.25 } else { 1.0 }
+    });
+}
+
+#[test]
+fn slow_port_of_a_host_names_the_rail() {
+    assert_finds(What::Host, &[0], Some(1), &|rail, from, to| {
+        if rail == 1 && (from == 0 || to == 0) { 0.5 } else { 1.0 }
+    });
+}
+
+#[test]
+fn slow_rail_is_found() {
+    assert_finds(What::Rail, &[], Some(0), &|rail, _, _| if rail == 0 { 0.6 } else { 1.0 });
+}
+
+#[test]
+fn small_differences_are_no_finding() {
+    let verdict = judged(8, 1, 0.001, 7, false, &|_, from, _| if from == 2 { 0.95 } else { 1.0 });
+    assert_eq!(verdict.findings, []);
+}
+
+#[test]
+fn small_samples_are_named() {
+    let slow = |_: u32, from: Rank, to: Rank| if from == 1 || to == 1 { 0.5 } else { 1.0 };
+    let two = judged(3, 1, 0.01, 1, false, &slow);
+    assert!(two.findings.is_empty() && two.notes[0].contains("too few"), "{two:?}");
+    let four = judged(4, 1, 0.05, 1, false, &slow);
+    assert!(four.is_small_sample && four.notes[0].contains("small"), "{four:?}");
+    assert!(four.findings[0].certainty > Certainty::Certain, "{four:?}");
+    let many = judged(16, 1, 0.01, 1, false, &slow);
+    assert!(!many.is_small_sample && many.notes.is_empty());
+    assert_eq!(many.findings[0].certainty, Certainty::Certain);
+    assert_eq!(many.findings[0].text, "host h1 is slow: 50 % below the median, sending and receiving");
+}
+
+#[test]
+fn failed_and_missing_cells_do_not_disturb_the_others() {
+    let mut cells = Vec::new();
+    for round in rounds(6, 1, &[Mode::Quiet], None) {
+        for (from, to) in round.pairs {
+            let is_failed = from == 5 || to == 5;
+            let rows = if is_failed {
+                Vec::new()
+            } else {
+                vec![sample::bandwidth_row(64, if from == 0 { 400 } else { 1000 })]
+            };
+            let error = is_failed.then(|| "no route".to_owned());
+            cells.push(Cell { round: 0, mode: Mode::Quiet, rail: 0, from, to, seconds: None, rows, error });
+        }
+    }
+    let verdict = Verdict::of(&cells, &ranks(6), &["default".to_owned()]);
+    let found: Vec<_> = verdict.findings.iter().map(|found| (found.what, found.ranks[0])).collect();
+    assert_eq!(found, [(What::Failed, 5), (What::Sender, 0)]);
+    assert_eq!(verdict.findings[0].text, "10 of 10 quiet tests of h5 failed: no route");
+    let none = Verdict::of(&[], &ranks(4), &["default".to_owned()]);
+    assert_eq!((none.findings, none.noise_percent), (Vec::new(), None));
+}
+
+#[test]
+fn busy_results_are_compared_with_quiet_ones() {
+    let cell = |mode, messages| Cell {
+        round: 0,
+        mode,
+        rail: 0,
+        from: 0,
+        to: 1,
+        seconds: None,
+        rows: vec![sample::bandwidth_row(64, messages)],
+        error: None,
+    };
+    let verdict = Verdict::of(&[cell(Mode::Quiet, 1000), cell(Mode::Busy, 500)], &ranks(2), &["default".to_owned()]);
+    assert_eq!(verdict.busy_percent, Some(50.0));
+}
