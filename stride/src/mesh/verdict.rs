@@ -312,7 +312,7 @@ fn slow_rails(rails: &[Vec<&Cell>], ranks: usize, noise: f64, is_small: bool) ->
         let polish = Polish::of(&ratios);
         let of_pairs = polish.noise().unwrap_or_default().max(noise * std::f64::consts::SQRT_2);
         let spread = of_pairs * 1.2533 / number(polish.freedom()).sqrt();
-        let (z, limit) = (polish.common / spread.max(LEAST_SPREAD), limit(rails.len()) * (1.0 + 2.0 / number(ranks)));
+        let (z, limit) = (polish.common / spread.max(LEAST_SPREAD), limit(rails.len()) * (1.0 + 1.0 / number(ranks)));
         if z <= -limit && loss(polish.common) >= LOSS {
             let certainty = Certainty::of(z, limit, is_small);
             found.push(finding(What::Rail, Vec::new(), rail, polish.common, z, certainty));
