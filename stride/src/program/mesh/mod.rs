@@ -190,7 +190,8 @@ fn document(
     Ok(document)
 }
 
-/// Prints the table, and writes the output files.
+/// Writes the output files, and prints the table. The files come first, because a launcher that ends the job may leave
+/// little time.
 fn keep(document: &Document, output: &Output, has_begun: bool) -> Result<()> {
     if !has_begun {
         return Ok(());
@@ -203,14 +204,13 @@ fn keep(document: &Document, output: &Output, has_begun: bool) -> Result<()> {
         };
         written().with_context(|| format!("cannot write {}", file.display()))
     };
-    shown(output.has_other_outputs(), |out| Ok(table::write(document, out, Style::of(&stdout()))?))?;
     if let Some(file) = &output.json {
         write(file, &|out| document.write(out))?;
     }
     if let Some(file) = &output.csv {
         write(file, &|out| table::csv(document, out))?;
     }
-    Ok(())
+    shown(output.has_other_outputs(), |out| Ok(table::write(document, out, Style::of(&stdout()))?))
 }
 
 /// Prints what misses the limits and the baseline.
