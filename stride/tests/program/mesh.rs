@@ -148,6 +148,43 @@ fn killed_rank_becomes_errors_and_the_others_go_on() {
     }
 }
 
+/// Runs eight ranks by a launcher. If the launcher is not installed, prints that the test is skipped.
+fn launched(name: &str, launcher: &str, options: &str, expected: &str) {
+    let folder = Folder::new();
+    let json = folder.join("mesh.json");
+    let mut command = Command::new(launcher);
+    command.args(options.split_whitespace()).arg(env!("CARGO_BIN_EXE_stride-perf"));
+    command.args("mesh write bw -s 4K -n 50 -d soft0 --json".split_whitespace()).arg(&json);
+    LAUNCHERS.iter().for_each(|variable| {
+        command.env_remove(variable);
+    });
+    let output = match command.stdin(Stdio::null()).output() {
+        Ok(output) => output,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            eprintln!("{name}: skipped: {launcher} is not installed");
+            return;
+        }
+        Err(error) => panic!("{launcher}: {error}"),
+    };
+    let (out, _) = ends(&output, 0);
+    assert!(out.contains("8 ranks, 14 rounds"), "{out}");
+    let document = read(&json);
+    assert_valid(&document);
+    assert_eq!(document["launcher"], expected);
+    assert!(quiet(&document).len() == 56 && quiet(&document).iter().all(|cell| cell["error"].is_null()), "{document}");
+}
+
+#[test]
+fn open_mpi_starts_the_ranks() {
+    let options = "--allow-run-as-root --oversubscribe -n 8";
+    launched("open_mpi_starts_the_ranks", "mpirun.openmpi", options, "open_mpi");
+}
+
+#[test]
+fn mpich_starts_the_ranks() {
+    launched("mpich_starts_the_ranks", "mpiexec.mpich", "-n 8", "hydra");
+}
+
 #[test]
 fn limit_and_baseline_determine_the_exit_status() {
     let folder = Folder::new();

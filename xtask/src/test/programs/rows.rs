@@ -249,6 +249,21 @@ pub(crate) const ROWS: &[Row] = &[
         Shape::One("valgrind -q --error-exitcode=9 {stride} write bw -s 64 -n 100 --validate --loopback"),
         "Mmsg/s",
     ),
+    // The ranks of a mesh find each other by the launcher's variables, or through the launcher.
+    always(row(
+        "mesh_open_mpi",
+        Preload,
+        Shape::One(
+            "mpirun --allow-run-as-root --oversubscribe --timeout 110 -n 8 {stride} mesh write bw -d soft0 -s 4K -n 50",
+        ),
+        "8 ranks, 14 rounds",
+    )),
+    always(row(
+        "mesh_mpich",
+        Preload,
+        Shape::One("mpiexec.mpich -n 8 {stride} mesh send bw -d soft0 -s 64 -n 50 --at-once 1"),
+        "8 ranks, 56 rounds",
+    )),
     // stride-perf prints which sizes it has read and does not measure itself.
     compared!("stride_reads_write_bw", "ib_write_bw -n 20 -a", "write bw -s 64", OTHERS),
     compared!("stride_reads_write_bw_gigabits", "ib_write_bw -n 20 -a --report_gbits", "write bw -s 64", OTHERS),
