@@ -8,7 +8,7 @@
 //! endpoint  one side of a test, with its device, memory and queue pairs; uses sideway, or is a fake for tests
 //! stats     the figures of a test
 //! report    formats figures as tables, JSON, CSV and plots, and compares them
-//! mesh      many hosts: which tests run at the same time, who takes part, and what is slow
+//! mesh      tests between all pairs of many hosts: schedule, coordination, verdict
 //! program   runs the commands, with the modules above
 //! thread    starts threads
 //! ```

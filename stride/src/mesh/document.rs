@@ -206,3 +206,89 @@ const MEMBERS: [&str; 15] = [
 
 /// The members that are written with one element per line.
 const LISTS: [&str; 3] = ["ranks", "rounds", "cells"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mesh::{limits, table};
+    use crate::report::limits::Limits;
+    use crate::report::{Style, sample};
+
+    /// The example in the folder of the schema.
+    fn example() -> Document {
+        Document::read(include_str!("../../schema/mesh-example.json")).unwrap()
+    }
+
+    #[test]
+    fn documents_round_trip() {
+        let document = example();
+        let text = sample::written(|out| document.write(out));
+        assert_eq!(Document::read(&text).unwrap(), document);
+        assert!(text.lines().count() > document.cells.len());
+    }
+
+    #[test]
+    fn other_files_are_errors() {
+        let text = sample::written(|out| example().write(out));
+        let other = |from: &str, to: &str| format!("{:#}", Document::read(&text.replacen(from, to, 1)).unwrap_err());
+        assert!(other("\"mesh\"", "\"tree\"").contains("not the result of a mesh"));
+        assert!(other("\"format\": 1", "\"format\": 7").contains("its format is 7"));
+        assert!(other("\"from\":0", "\"from\":99").contains("names a rank"));
+        assert!(format!("{:#}", Document::read("{}").unwrap_err()).contains("not JSON of stride-perf mesh"));
+    }
+
+    #[test]
+    fn verdict_finds_what_the_example_contains() {
+        let document = example();
+        let verdict = Verdict::of(&document.cells, &document.ranks, &document.rails);
+        let found: Vec<_> = verdict.findings.iter().map(|finding| (finding.what, finding.ranks.clone())).collect();
+        let expected: Vec<_> =
+            document.verdict.findings.iter().map(|finding| (finding.what, finding.ranks.clone())).collect();
+        for one in &expected {
+            assert!(found.contains(one), "{one:?}: {:?}", verdict.findings);
+        }
+        assert_eq!(found.len(), expected.len(), "{:?}", verdict.findings);
+    }
+
+    #[test]
+    fn table_has_hosts_worst_pairs_and_findings() {
+        let text = sample::written(|out| table::write(&example(), out, Style::plain()));
+        for part in [
+            "write bandwidth in Gb/s, 1 MiB, 5 ranks",
+            "rail mlx5_1",
+            "incast sends",
+            "worst pairs",
+            "tests failed:",
+            "likely: host node4 is slow",
+            "the sample is small",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        let csv = sample::written(|out| table::csv(&example(), out));
+        assert_eq!(csv.lines().count(), 1 + example().cells.len());
+    }
+
+    #[test]
+    fn mesh_is_compared_with_an_earlier_one_by_host() {
+        let (old, mut new) = (example(), example());
+        assert!(limits::compared(&old, &new, 5.0).unwrap().0.iter().all(|change| !change.is_worse));
+        let slow = new.cells[0].clone();
+        new.cells[0].rows = vec![sample::bandwidth_row(1 << 20, 10)];
+        new.cells[1].rows.clear();
+        let (changes, missing) = limits::compared(&old, &new, 5.0).unwrap();
+        let worse: Vec<_> = changes.iter().filter(|change| change.is_worse).map(|it| (it.from, it.to)).collect();
+        assert_eq!((worse, missing), (vec![(slow.from, slow.to)], 1));
+        new.ranks.iter_mut().for_each(|rank| rank.label.push('x'));
+        assert!(limits::compared(&old, &new, 5.0).unwrap_err().to_string().contains("no pair of hosts"));
+    }
+
+    #[test]
+    fn cell_without_results_misses_all_limits() {
+        let mut document = example();
+        document.cells.truncate(2);
+        document.cells[1].rows.clear();
+        let limits = Limits { min_gbps: Some(0.001), ..Limits::default() };
+        let misses = limits::missed(&document.cells, &limits, &[1 << 20]);
+        assert_eq!(misses.iter().map(|miss| (miss.to, miss.found)).collect::<Vec<_>>(), [(document.cells[1].to, None)]);
+    }
+}

@@ -56,13 +56,14 @@ impl Polish {
 /// Ratio of the standard deviation to the median absolute deviation of a normal distribution.
 pub(super) const SIGMA: f64 = 1.4826;
 
-/// Subtracts the median of the effects from each of them, and returns it.
+/// Subtracts the median of the effects from each of them, and returns it. A rank without values has no effect.
 fn center(effects: &mut [f64], matrix: &[Vec<Option<f64>>]) -> f64 {
     let has_values =
         |at: usize| matrix[at].iter().flatten().next().is_some() || matrix.iter().any(|row| row[at].is_some());
-    let middle = median(effects.iter().enumerate().filter(|(at, _)| has_values(*at)).map(|(_, effect)| *effect));
-    let middle = middle.unwrap_or_default();
-    effects.iter_mut().for_each(|effect| *effect -= middle);
+    let values = || (0..effects.len()).filter(|&at| has_values(at));
+    let middle = median(values().map(|at| effects[at])).unwrap_or_default();
+    let values: Vec<_> = values().collect();
+    values.into_iter().for_each(|at| effects[at] -= middle);
     middle
 }
 

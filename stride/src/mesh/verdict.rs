@@ -26,7 +26,7 @@ const LEAST_SPREAD: f64 = 0.01;
 /// Fewer ranks than this make a sample small.
 const SMALL: usize = 6;
 
-/// With fewer ranks than this, a slow host cannot be told from a slow path.
+/// With fewer ranks than this, a slow host is like a slow path.
 const LEAST_RANKS: usize = 4;
 
 /// What the quiet cells show.
@@ -240,7 +240,11 @@ fn hosts(polish: &Polish, matrix: &Matrix, rail: u32, is_small: bool) -> Vec<Fin
     for (at, rank) in (0..count).zip(0..) {
         let effects = [polish.rows[at], polish.columns[at]];
         let z = [effects[0] / spreads[0], effects[1] / spreads[1]];
-        let is_slow = |side: usize, share: f64| z[side] <= -limit * share && loss(effects[side]) >= LOSS;
+        // The median of fewer values is no better than each of them.
+        let counts = [matrix[at].iter().flatten().count(), matrix.iter().filter(|row| row[at].is_some()).count()];
+        let is_slow = |side: usize, share: f64| {
+            z[side] <= -limit * share && loss(effects[side]) >= LOSS && counts[side] + 1 >= LEAST_RANKS
+        };
         let (what, effect, z) = match (is_slow(0, 1.0), is_slow(1, 1.0)) {
             (true, _) if is_slow(1, 0.5) => (What::Host, f64::midpoint(effects[0], effects[1]), z[0].min(z[1])),
             (_, true) if is_slow(0, 0.5) => (What::Host, f64::midpoint(effects[0], effects[1]), z[0].min(z[1])),

@@ -123,7 +123,7 @@ pub(super) fn over_two_ports(mut environment: Environment) -> Environment {
 }
 
 /// Returns the text that `write` writes.
-pub(super) fn written(write: impl FnOnce(&mut dyn std::io::Write) -> std::io::Result<()>) -> String {
+pub(crate) fn written(write: impl FnOnce(&mut dyn std::io::Write) -> std::io::Result<()>) -> String {
     let mut out = Vec::new();
     write(&mut out).unwrap();
     String::from_utf8(out).unwrap()
