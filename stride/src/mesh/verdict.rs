@@ -167,7 +167,7 @@ impl Verdict {
         found = merged(found, rails.len());
         found.extend(slow_rails(&of_rails, count, noise.unwrap_or_default(), is_small));
         found.extend(failed(&quiet, ranks));
-        found.sort_by(|one, other| (one.certainty, one.what).cmp(&(other.certainty, other.what)));
+        found.sort_by_key(|finding| (finding.certainty, finding.what));
         for finding in &mut found {
             finding.text = names.sentence(finding);
         }

@@ -1,6 +1,6 @@
 //! Tests that run meshes of processes on softrnic.
 
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
 
@@ -161,7 +161,7 @@ fn launched(name: &str, launcher: &str, options: &str, expected: &str) {
     let output = match command.stdin(Stdio::null()).output() {
         Ok(output) => output,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            eprintln!("{name}: skipped: {launcher} is not installed");
+            writeln!(std::io::stderr(), "{name}: skipped: {launcher} is not installed").unwrap();
             return;
         }
         Err(error) => panic!("{launcher}: {error}"),

@@ -343,3 +343,42 @@ fn long_texts_of_ranks_are_cut() {
     assert_eq!(results.warnings.len(), MAX_WARNINGS);
     assert_eq!(results.troubles.first(), Some(&super::Kind::Rdma));
 }
+
+/// Changed bytes of valid messages: rank 0 either rejects them or goes on, and always ends with whole results.
+#[test]
+fn damaged_messages_cause_no_panic() {
+    use crate::mesh::message::{frame, message};
+    let mut random = Random(42);
+    let row = |random: &mut Random| match random.below(3) {
+        0 => sample::latency_row(64, 1 + random.below(1000)),
+        other => sample::bandwidth_row(if other == 1 { 64 } else { 128 }, random.below(1 << 40)),
+    };
+    for _ in 0..3000 {
+        let mut new = begun();
+        for _ in 0..4 {
+            let test = random.below(3);
+            let report = match random.below(4) {
+                0 => Report::Listening { test, port: 7 },
+                1 => Report::Alive { test },
+                2 => Report::Join(join(0, 2)),
+                _ => {
+                    let rows = vec![row(&mut random)];
+                    let ended = Ended { test, seconds: 0.5, ports: None, rows, warnings: Vec::new(), trouble: None };
+                    Report::Ended(Box::new(ended))
+                }
+            };
+            let mut frame = frame(&report).unwrap();
+            for _ in 0..random.below(3) {
+                let at = random.below(frame.body.len() as u64) as usize;
+                frame.body[at] = b"0123456789-e.,:[]{}\"nx"[random.below(22) as usize];
+            }
+            if let Ok(report) = message::<Report>(&frame) {
+                let rank = u32::try_from(random.below(2)).unwrap();
+                new.report(rank, report, Duration::from_millis(1));
+            }
+        }
+        new.interrupt("ended".to_owned());
+        let results = new.into_results();
+        crate::mesh::verdict::Verdict::of(&results.cells, &results.ranks, &["default".to_owned()]);
+    }
+}
