@@ -240,6 +240,7 @@ fn hosts(polish: &Polish, matrix: &Matrix, rail: u32, is_small: bool) -> Vec<Fin
     for (at, rank) in (0..count).zip(0..) {
         let effects = [polish.rows[at], polish.columns[at]];
         let z = [effects[0] / spreads[0], effects[1] / spreads[1]];
+        let together = f64::midpoint(effects[0], effects[1]) / of_noise.max(LEAST_SPREAD);
         // The median of fewer values is no better than each of them.
         let counts = [matrix[at].iter().flatten().count(), matrix.iter().filter(|row| row[at].is_some()).count()];
         let is_slow = |side: usize, share: f64| {
@@ -248,6 +249,10 @@ fn hosts(polish: &Polish, matrix: &Matrix, rail: u32, is_small: bool) -> Vec<Fin
         let (what, effect, z) = match (is_slow(0, 1.0), is_slow(1, 1.0)) {
             (true, _) if is_slow(1, 0.5) => (What::Host, f64::midpoint(effects[0], effects[1]), z[0].min(z[1])),
             (_, true) if is_slow(0, 0.5) => (What::Host, f64::midpoint(effects[0], effects[1]), z[0].min(z[1])),
+            // The spread between the hosts of a small mesh is uncertain, but the order of the results is not.
+            _ if is_apart(matrix, at) && together <= -limit && effects.iter().all(|side| loss(*side) >= LOSS) => {
+                (What::Host, f64::midpoint(effects[0], effects[1]), together)
+            }
             (true, _) => (What::Sender, effects[0], z[0]),
             (_, true) => (What::Receiver, effects[1], z[1]),
             _ => continue,
@@ -255,6 +260,21 @@ fn hosts(polish: &Polish, matrix: &Matrix, rail: u32, is_small: bool) -> Vec<Fin
         found.push(finding(what, vec![rank], rail, effect, z, Certainty::of(z, limit, is_small)));
     }
     found
+}
+
+/// Whether each result of a host is slower than each result between others.
+fn is_apart(matrix: &Matrix, host: usize) -> bool {
+    let (mut fastest, mut slowest) = (f64::NEG_INFINITY, f64::INFINITY);
+    for (row, from) in matrix.iter().zip(0..) {
+        for (score, to) in row.iter().zip(0..) {
+            match score {
+                Some(score) if from == host || to == host => fastest = fastest.max(*score),
+                Some(score) => slowest = slowest.min(*score),
+                None => {}
+            }
+        }
+    }
+    fastest < slowest && slowest.is_finite()
 }
 
 /// Finds slow paths: pairs that are slower than both hosts are otherwise.

@@ -102,6 +102,16 @@ fn slow_host_is_found() {
 }
 
 #[test]
+fn slow_host_of_a_small_noisy_mesh_is_found() {
+    // The results of four namespaces on a busy machine, of which one has a slow link.
+    let results = [[0.0, 7.32, 1.89, 7.05], [9.15, 0.0, 2.0, 6.34], [1.89, 1.89, 0.0, 1.98], [5.5, 3.66, 1.89, 0.0]];
+    let share = |_: u32, from: Rank, to: Rank| results[from as usize][to as usize] / 10.0;
+    let verdict = judged(4, 1, 0.0, 1, false, &share);
+    let found: Vec<_> = verdict.findings.iter().map(|found| (found.what, found.ranks[0], found.certainty)).collect();
+    assert_eq!(found, [(What::Host, 2, Certainty::Possible)], "{verdict:?}");
+}
+
+#[test]
 fn slow_sender_and_slow_receiver_are_found() {
     assert_finds(What::Sender, &[1], None, &|_, from, _| if from == 1 { 0.5 } else { 1.0 });
     assert_finds(What::Receiver, &[3], None, &|_, _, to| if to == 3 { 0.5 } else { 1.0 });
