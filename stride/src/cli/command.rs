@@ -127,6 +127,8 @@ pub(super) enum Word {
     Devices,
     /// Draw several runs into one plot: files from --json, or output of perftest.
     Plot(Plot),
+    /// Make an HTML page of several runs: files from --json, or output of perftest.
+    Report(Report),
     /// Print a completion script for a shell.
     Completions {
         /// The shell.
@@ -175,6 +177,17 @@ pub(super) struct Plot {
     #[arg(value_name = "RUN", required = true)]
     pub(super) runs: Vec<PathBuf>,
     /// Output file, .svg or .png.
+    #[arg(short = 'o', long, value_name = "FILE")]
+    pub(super) output: PathBuf,
+}
+
+/// The arguments of `report`.
+#[derive(Debug, Args)]
+pub(super) struct Report {
+    /// Files written by --json, or output of perftest.
+    #[arg(value_name = "RUN", required = true)]
+    pub(super) runs: Vec<PathBuf>,
+    /// Output file, .html.
     #[arg(short = 'o', long, value_name = "FILE")]
     pub(super) output: PathBuf,
 }

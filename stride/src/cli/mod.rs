@@ -52,6 +52,13 @@ pub enum Job {
         /// The output file.
         output: PathBuf,
     },
+    /// Make a page of several runs.
+    Report {
+        /// Files from `--json`, or output of perftest.
+        runs: Vec<PathBuf>,
+        /// The output file.
+        output: PathBuf,
+    },
     /// Print a shell completion script.
     Completions(Shell),
     /// Print the manual page of the command with these words.
@@ -123,6 +130,7 @@ pub fn parse<A: Into<OsString> + Clone>(arguments: impl IntoIterator<Item = A>) 
         Some(Word::SelfTest(local)) => self_test(&local),
         Some(Word::Devices) => Ok(Job::Devices),
         Some(Word::Plot(plot)) => picture(&plot.output).map(|()| Job::Plot { runs: plot.runs, output: plot.output }),
+        Some(Word::Report(report)) => Ok(Job::Report { runs: report.runs, output: report.output }),
         Some(Word::Completions { shell }) => built(Feature::Manual, "`completions`").map(|()| Job::Completions(shell)),
         Some(Word::Man { command }) => built(Feature::Manual, "`man`").and_then(|()| manual_of(command)),
     };

@@ -18,6 +18,7 @@ use crate::plan::{Given, Plan};
 use crate::report::compare::{self, Comparison};
 use crate::report::csv::Csv;
 use crate::report::json::Document;
+use crate::report::page::{self, Run};
 use crate::report::plot::{self, Format};
 use crate::report::table::{Columns, Table};
 use crate::report::{Series, Style, histogram, series};
@@ -85,10 +86,13 @@ fn exchange(role: Role, script: Vec<u8>) -> Result<(), Failure> {
     }
 }
 
-/// Reads a file as `--compare` and `plot` do. Returns whether it has rows. If so, the rows are compared with
+/// Reads a file as `--compare`, `plot` and `report` do. Returns whether it has rows. If so, the rows are compared with
 /// themselves, plotted and written.
 pub fn results(text: &[u8]) -> bool {
     let text = String::from_utf8_lossy(text);
+    if let Ok(run) = Run::read(&text, "a file") {
+        assert_eq!(page::page(&[run]).matches("<script").count(), 1);
+    }
     let Ok(all) = series(&text, "a file") else { return false };
     for one in &all {
         write(one);

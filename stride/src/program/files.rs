@@ -1,12 +1,14 @@
 //! Output files. A file may already be open, for example as standard output or standard error.
 
 use std::fs::{self, File, Metadata};
-use std::io::{self, Write, stderr, stdout};
+use std::io::{self, Read, Write, stderr, stdout};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
+
+use crate::report::{bytes_in_words, text};
 
 /// Checks that a file can be written. Called before a test, which may take long. Does not change the contents of the
 /// file.
@@ -40,6 +42,41 @@ pub(super) fn create(file: &Path) -> io::Result<File> {
         }
     }
     if is_descriptor(file) { File::options().append(true).open(file) } else { File::create(file) }
+}
+
+/// Replaces the contents of an output file at once, so that a failed write leaves an existing file as it is. If the file
+/// is open, or is not a regular file, the data is written as to the file of [`create`].
+pub(super) fn replace(file: &Path, contents: &[u8]) -> Result<()> {
+    let cannot = || format!("cannot write {}", file.display());
+    let there = file.symlink_metadata().ok();
+    if is_open(file) || there.as_ref().is_some_and(|there| !there.is_file()) {
+        return create(file).and_then(|mut file| file.write_all(contents)).with_context(cannot);
+    }
+    let mut name = file.file_name().with_context(cannot)?.to_owned();
+    name.push(format!(".{}.part", std::process::id()));
+    let part = file.with_file_name(name);
+    let written = File::create_new(&part).and_then(|mut out| {
+        out.write_all(contents)?;
+        there.map_or(Ok(()), |there| out.set_permissions(there.permissions()))?;
+        fs::rename(&part, file)
+    });
+    if written.is_err() {
+        // Ignores the error, because the error of the write is reported.
+        let _ = fs::remove_file(&part);
+    }
+    written.with_context(cannot)
+}
+
+/// Maximum length of an input file in bytes.
+const LONGEST: u64 = 64 << 20;
+
+/// Reads the text of a file with the results of a run.
+pub(super) fn read(file: &Path) -> Result<String> {
+    let cannot = || format!("cannot read {}", file.display());
+    let mut bytes = Vec::new();
+    File::open(file).and_then(|file| file.take(LONGEST + 1).read_to_end(&mut bytes)).with_context(cannot)?;
+    ensure!(bytes.len() as u64 <= LONGEST, "{} has more than {}", file.display(), bytes_in_words(LONGEST));
+    text(bytes).with_context(cannot)
 }
 
 /// Whether the process inherited a descriptor of the file.
@@ -79,6 +116,30 @@ mod tests {
         for name in ["/dev/null", "/dev/fd", "/dev/fd/x", "/dev/fd/1/x", "stdout", "fd/1", "/proc/self/fd/"] {
             assert!(!is_descriptor(Path::new(name)), "{name}");
         }
+    }
+
+    #[test]
+    fn failed_replacement_keeps_the_file() {
+        let folder = sideway_test_names::Folder::new();
+        let file = folder.join("page");
+        replace(&file, b"old").unwrap();
+        fs::create_dir(folder.join(format!("page.{}.part", std::process::id()))).unwrap();
+        assert!(replace(&file, b"new").is_err());
+        assert_eq!(fs::read_to_string(&file).unwrap(), "old");
+        fs::remove_dir(folder.join(format!("page.{}.part", std::process::id()))).unwrap();
+        let link = folder.join("link");
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        replace(&link, b"new").unwrap();
+        assert_eq!((fs::read_to_string(&file).unwrap().as_str(), link.is_symlink()), ("new", true));
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn long_input_is_an_error() {
+        let folder = sideway_test_names::Folder::new();
+        let file = folder.join("long");
+        File::create(&file).unwrap().set_len(LONGEST + 1).unwrap();
+        assert!(read(&file).unwrap_err().to_string().ends_with("long has more than 64 MiB"));
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod measure;
 mod mesh;
 mod plot_cmd;
 mod progress;
+mod report_cmd;
 mod self_test;
 mod serve;
 mod undelivered;
@@ -35,6 +36,7 @@ pub fn run(job: Job) -> ExitCode {
         Job::SelfTest(config) => self_test::self_test(&config, &Verbs),
         Job::Devices => print(devices::devices),
         Job::Plot { runs, output } => plot_cmd::paint(&runs, &output).map(|()| Exit::Done),
+        Job::Report { runs, output } => report_cmd::write(&runs, &output).map(|()| Exit::Done),
         Job::Completions(shell) => print(|out| Ok(cli::completions(shell, out)?)),
         Job::Man(command) => print(|out| Ok(cli::man(&command, out)?)),
     };

@@ -1,21 +1,18 @@
 //! Runs the command `plot`.
 
-use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
 use super::files;
 use crate::report::plot::{self, Format};
-use crate::report::{Series, series, text};
+use crate::report::{Series, series};
 
 /// Plots the runs that these files contain. The files are results of this program or output of perftest.
 pub(super) fn paint(runs: &[PathBuf], output: &Path) -> Result<()> {
     let mut all = Vec::new();
     for (run, name) in runs.iter().zip(names(runs)) {
-        let cannot = || format!("cannot read {}", run.display());
-        let text = text(fs::read(run).with_context(cannot)?).with_context(cannot)?;
+        let text = files::read(run)?;
         all.extend(series(&text, &name).with_context(|| format!("{} is not a run", run.display()))?);
     }
     draw(&all, output)
@@ -24,13 +21,12 @@ pub(super) fn paint(runs: &[PathBuf], output: &Path) -> Result<()> {
 /// Draws series into a file. The file name's extension selects the format.
 pub(super) fn draw(series: &[Series], output: &Path) -> Result<()> {
     let picture = plot::draw(series, Format::of(output)?)?;
-    let written = files::create(output).and_then(|mut file| file.write_all(&picture));
-    written.with_context(|| format!("cannot write {}", output.display()))
+    files::replace(output, &picture)
 }
 
 /// Returns the names of the runs. A name is the file name without its extension if that is unique. Otherwise it is the
 /// file name with its extension, after as many folders of the path as are needed.
-fn names(runs: &[PathBuf]) -> Vec<String> {
+pub(super) fn names(runs: &[PathBuf]) -> Vec<String> {
     let of = |run: &PathBuf, folders: usize| {
         let name = if folders == 0 { run.file_stem() } else { run.file_name() };
         let mut parts: Vec<_> = run.iter().rev().skip(1).take(folders.saturating_sub(1)).collect();

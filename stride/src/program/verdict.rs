@@ -1,6 +1,5 @@
 //! Compares the results of a test with its limits and its baseline.
 
-use std::fs;
 use std::io::stdout;
 use std::path::Path;
 
@@ -8,14 +7,14 @@ use anyhow::{Context, Result, anyhow};
 
 use super::console::{Console, shown};
 use super::exit::Exit;
-use super::print_line;
+use super::{files, print_line};
 use crate::cli::Output;
 use crate::plan::Plan;
 use crate::report::compare::{self, Comparison};
 use crate::report::json::Document;
 use crate::report::limits::{Limits, Miss};
 use crate::report::verdict;
-use crate::report::{Environment, Row, Series, Style, bytes, series, text};
+use crate::report::{Environment, Row, Series, Style, bytes, series};
 
 /// Default of `--threshold` in percent.
 pub(super) const THRESHOLD: f64 = 5.0;
@@ -29,8 +28,7 @@ pub(super) struct Baseline {
 impl Baseline {
     /// Reads the first test of a file that can be compared with this plan. Called before anything is measured.
     pub(super) fn read(file: &Path, plan: &Plan) -> Result<Self> {
-        let cannot = || format!("cannot read {}", file.display());
-        let text = text(fs::read(file).with_context(cannot)?).with_context(cannot)?;
+        let text = files::read(file)?;
         let all = series(&text, "the baseline").with_context(|| format!("{} is not a run", file.display()))?;
         let now = this_run(plan, Vec::new());
         let mut trouble = None;

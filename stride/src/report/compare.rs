@@ -261,7 +261,7 @@ fn settings(old: &Plan, new: &Plan) -> Vec<String> {
 }
 
 /// The members of an object that are ignored, because they do not affect performance.
-const IDLE: [&str; 9] =
+pub(super) const IDLE: [&str; 9] =
     ["machine", "version", "gids", "lid", "port", "client_gid", "server_gid", "partition", "others"];
 
 fn differing(old: &Value, new: &Value, owner: &str) -> Vec<String> {
@@ -276,7 +276,7 @@ fn differing(old: &Value, new: &Value, owner: &str) -> Vec<String> {
 }
 
 /// Formats a value for a sentence.
-fn words(value: &Value) -> String {
+pub(super) fn words(value: &Value) -> String {
     match value {
         Value::Null => "none".to_owned(),
         Value::Bool(is) => if *is { "yes" } else { "no" }.to_owned(),

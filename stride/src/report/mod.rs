@@ -3,6 +3,7 @@
 //! Everything in this module takes plain values, and writes to the writer that the caller passes. Only [`Style::of`]
 //! and [`columns`] query the terminal.
 
+mod axis;
 mod environment;
 mod read;
 mod row;
@@ -16,6 +17,7 @@ pub mod hints;
 pub mod histogram;
 pub mod json;
 pub mod limits;
+pub mod page;
 pub mod perftest;
 pub mod plot;
 pub mod table;

@@ -92,6 +92,14 @@ impl Series {
             rows,
         }
     }
+
+    /// Returns the operation and transport, as far as they are known.
+    pub(super) fn kind(&self) -> String {
+        let operation = self.operation.map(|operation| operation.to_string());
+        let transport = self.transport.map(|transport| transport.to_string());
+        let both = self.is_bidirectional.filter(|both| *both).map(|_| "bidirectional".to_owned());
+        operation.into_iter().chain(transport).chain(both).collect::<Vec<_>>().join(", ")
+    }
 }
 
 /// A row in the form for JSON, which also contains derived values.

@@ -39,6 +39,16 @@ impl Table {
         }
     }
 
+    /// Returns the name and the unit of each column.
+    pub(super) fn heads(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
+        self.columns.iter().map(|column| (column.name, column.unit))
+    }
+
+    /// Returns the text of each column for a row.
+    pub(super) fn cells(&self, row: &Row) -> impl Iterator<Item = String> {
+        self.columns.iter().map(|column| column.text(row))
+    }
+
     /// Sets the names of the ports, in the order in which each row lists its ports.
     pub fn name_ports(&mut self, names: Vec<String>) {
         self.ports = names;

@@ -62,6 +62,11 @@ impl Latency {
         Self::of_tally(&tally, nanoseconds_per_tick, semantics)
     }
 
+    /// Returns the median, or the mean if the median is unknown.
+    pub fn middle(&self) -> f64 {
+        if self.p50.is_finite() { self.p50 } else { self.mean }
+    }
+
     /// Computes the figures from the statistics of the samples, as [`of`](Self::of) does from the samples themselves.
     pub(crate) fn of_tally(tally: &Tally, nanoseconds_per_tick: f64, semantics: Semantics) -> Option<Self> {
         let Summary { samples, min, max, mean, stdev, quantiles, bins } = tally.summary()?;

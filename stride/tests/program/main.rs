@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a failed helper fails its test")]
 
+mod browser;
 mod cuda;
 mod exit;
 mod files;

@@ -1,6 +1,5 @@
 //! Draws the panels (feature `plot`).
 
-mod axis;
 mod canvas;
 mod panel;
 

@@ -7,10 +7,9 @@ use plotters::coord::combinators::BindKeyPoints;
 use plotters::coord::ranged1d::ValueFormatter;
 use plotters::prelude::*;
 
-use super::axis::{short, some, steps};
 use crate::plan::Measure;
+use crate::report::axis::{DRAWN, short, some, steps};
 use crate::report::{Row, Series, bytes};
-use crate::stats::Latency;
 
 /// A panel, which contains curves with common axes.
 pub(super) struct Panel {
@@ -40,9 +39,9 @@ pub(super) fn panels(series: &[Series]) -> Vec<Panel> {
             _ if found.is_empty() => {}
             Some(panel) => {
                 panel.curves.extend(found);
-                panel.kinds.push(kind(one));
+                panel.kinds.push(one.kind());
             }
-            None => panels.push(Panel { measure: one.measure, kinds: vec![kind(one)], curves: found }),
+            None => panels.push(Panel { measure: one.measure, kinds: vec![one.kind()], curves: found }),
         }
     }
     for panel in &mut panels {
@@ -56,14 +55,6 @@ pub(super) fn panels(series: &[Series]) -> Vec<Panel> {
     panels
 }
 
-/// Returns the operation and transport of a series, as far as they are known.
-fn kind(series: &Series) -> String {
-    let operation = series.operation.map(|operation| operation.to_string());
-    let transport = series.transport.map(|transport| transport.to_string());
-    let both = series.is_bidirectional.filter(|both| *both).map(|_| "bidirectional".to_owned());
-    operation.into_iter().chain(transport).chain(both).collect::<Vec<_>>().join(", ")
-}
-
 impl Curve {
     /// Appends the operation and transport to the name of the curve.
     fn add_kind_to_name(&mut self) {
@@ -73,31 +64,23 @@ impl Curve {
     }
 }
 
-/// The range of values that are plotted. Other values cannot be real measurements.
-const DRAWN: Range<f64> = 1e-9..1e15;
-
 fn curves(number: usize, series: &Series) -> Vec<Curve> {
     let of = |suffix: &str, is_second: bool, value: fn(&Row) -> Option<f64>| {
         let rows = series.rows.iter().filter(|row| row.size > 0);
         let mut points: Vec<_> = rows.filter_map(|row| Some((row.size as f64, value(row)?))).collect();
         points.retain(|point| DRAWN.contains(&point.1));
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
-        Curve { name: format!("{}{suffix}", series.name), kind: kind(series), series: number, is_second, points }
+        Curve { name: format!("{}{suffix}", series.name), kind: series.kind(), series: number, is_second, points }
     };
     let mut curves = match series.measure {
         Measure::Bandwidth => vec![of("", false, |row| row.average().map(|rates| rates.gigabits_per_second))],
         Measure::Latency(_) => vec![
-            of(" median", false, |row| row.latency().map(middle)),
+            of(" median", false, |row| row.latency().map(|latency| latency.middle() / 1000.0)),
             of(" p99", true, |row| row.latency().map(|latency| latency.p99 / 1000.0)),
         ],
     };
     curves.retain(|curve| !curve.points.is_empty());
     curves
-}
-
-/// Returns the median, or the mean if the median is unknown.
-fn middle(latency: &Latency) -> f64 {
-    (if latency.p50.is_finite() { latency.p50 } else { latency.mean }) / 1000.0
 }
 
 /// Colours that most readers can distinguish, even in grey (Okabe and Ito).

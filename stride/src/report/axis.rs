@@ -2,7 +2,10 @@
 
 use std::ops::Range;
 
-use crate::report::fixed;
+use super::fixed;
+
+/// The range of values that are plotted. Other values cannot be real measurements.
+pub(super) const DRAWN: Range<f64> = 1e-9..1e15;
 
 /// Maximum number of labels on an axis.
 const LABELS: usize = 12;
@@ -32,7 +35,7 @@ pub(super) fn steps(range: &Range<f64>) -> Vec<f64> {
 }
 
 /// Returns four to eight multiples of a round number.
-fn even(range: &Range<f64>) -> Vec<f64> {
+pub(super) fn even(range: &Range<f64>) -> Vec<f64> {
     let least = (range.end - range.start) / 8.0;
     let power = 10f64.powi(least.log10().floor() as i32);
     let step = [1.0, 2.0, 5.0].into_iter().map(|one| one * power).find(|step| *step >= least).unwrap_or(10.0 * power);

@@ -1,0 +1,397 @@
+//! A mesh: a heat map of all pairs, what is slow, and a table of the pairs.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result, ensure};
+use serde::Deserialize;
+
+use super::html::Html;
+use crate::plan::{Measure, Plan};
+use crate::report::json::FORMAT;
+use crate::report::table::{Columns, Table};
+use crate::report::{Row, Style, bytes_in_words, fixed};
+
+/// Maximum number of ranks, and of results of all pairs.
+const RANKS: usize = 512;
+const RESULTS: usize = 100_000;
+
+/// With more ranks than this, the cells of the heat map have no numbers.
+const DENSE: usize = 32;
+
+/// The members of a mesh that the page shows; `schema/stride-perf-mesh.schema.json` describes them.
+#[derive(Debug, Deserialize)]
+pub(super) struct Mesh {
+    format: u32,
+    pub(super) time: String,
+    command_line: Vec<String>,
+    launcher: String,
+    pub(super) plan: Plan,
+    pub(super) ranks: Vec<Rank>,
+    rails: Vec<String>,
+    cells: Vec<Cell>,
+    verdict: Verdict,
+    pub(super) limits: Option<Limits>,
+    pub(super) error: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Rank {
+    label: String,
+    error: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
+#[serde(rename_all = "snake_case")]
+enum Mode {
+    Quiet,
+    Busy,
+    Incast,
+    Outcast,
+}
+
+#[derive(Debug, Deserialize)]
+struct Cell {
+    mode: Mode,
+    rail: usize,
+    from: usize,
+    to: usize,
+    rows: Vec<Row>,
+    error: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Verdict {
+    findings: Vec<Finding>,
+    noise_percent: Option<f64>,
+    notes: Vec<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Finding {
+    certainty: String,
+    text: String,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Limits {
+    pub(super) is_held: bool,
+    misses: Vec<Miss>,
+    changes: Vec<Change>,
+    missing: u64,
+}
+
+#[derive(Debug, Deserialize)]
+struct Miss {
+    rail: usize,
+    from: usize,
+    to: usize,
+    size_bytes: u64,
+    option: String,
+    limit: f64,
+    found: Option<f64>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Change {
+    rail: usize,
+    from: usize,
+    to: usize,
+    size_bytes: u64,
+    gain_percent: Option<f64>,
+    is_worse: bool,
+}
+
+impl Mode {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Quiet => "quiet",
+            Self::Busy => "busy",
+            Self::Incast => "incast",
+            Self::Outcast => "outcast",
+        }
+    }
+}
+
+impl Mesh {
+    /// Whether a text is a mesh of any version.
+    pub(super) fn is_one(text: &str) -> bool {
+        #[derive(Deserialize)]
+        struct Head {
+            kind: String,
+        }
+        let head = serde_json::Deserializer::from_str(text).into_iter::<Head>().next();
+        head.is_some_and(|head| head.is_ok_and(|head| head.kind == "mesh"))
+    }
+
+    pub(super) fn read(text: &str) -> Result<Self> {
+        let mesh: Self = serde_json::from_str(text).context("it is not a mesh of stride-perf, or it is truncated")?;
+        ensure!(mesh.format == FORMAT, "its format is {}; this version reads format {FORMAT}", mesh.format);
+        ensure!(mesh.ranks.len() <= RANKS, "it has {} ranks, and a page shows at most {RANKS}", mesh.ranks.len());
+        let results = mesh.cells.iter().map(|cell| cell.rows.len().max(1)).sum::<usize>();
+        ensure!(results <= RESULTS, "it has {results} results, and a page shows at most {RESULTS}");
+        let cells = mesh.cells.iter().map(|cell| [cell.from, cell.to, cell.rail]);
+        let limits = || mesh.limits.iter();
+        let misses = limits().flat_map(|limits| &limits.misses).map(|miss| [miss.from, miss.to, miss.rail]);
+        let changes = limits().flat_map(|limits| &limits.changes).map(|change| [change.from, change.to, change.rail]);
+        let (ranks, rails) = (mesh.ranks.len(), mesh.rails.len());
+        let mut all = cells.chain(misses).chain(changes);
+        ensure!(
+            all.all(|[from, to, rail]| from.max(to) < ranks && rail < rails),
+            "it names a rank or rail that it lacks"
+        );
+        Ok(mesh)
+    }
+
+    fn label(&self, rank: usize) -> &str {
+        &self.ranks[rank].label
+    }
+
+    fn pair(&self, from: usize, to: usize, rail: usize) -> String {
+        let rail = if self.rails.len() > 1 { format!(", {}", self.rails[rail]) } else { String::new() };
+        format!("{} → {}{rail}", self.label(from), self.label(to))
+    }
+
+    /// Returns the value that a heat map shows: Gb/s, or microseconds.
+    fn value(&self, row: &Row) -> Option<f64> {
+        let value = match self.plan.workload.measure {
+            Measure::Bandwidth => row.average().map(|rates| rates.gigabits_per_second),
+            Measure::Latency(_) => row.latency().map(|latency| latency.middle() / 1000.0),
+        };
+        value.filter(|value| value.is_finite())
+    }
+
+    /// Appends the mesh with this number.
+    pub(super) fn write(&self, html: &mut Html, name: &str, number: usize) {
+        let unit = match self.plan.workload.measure {
+            Measure::Bandwidth => "Gb/s",
+            Measure::Latency(_) => "us, median",
+        };
+        html.add("<section class=\"mesh\"><h2>Mesh: {}</h2>\n", &[&name]);
+        let title = format!("{}, {}", self.plan.title(), self.plan.attributes.transport);
+        html.add(
+            "<p>{}; {} ranks, {} rails, started by {}: ",
+            &[&title, &self.ranks.len(), &self.rails.len(), &self.launcher],
+        );
+        html.add("<code>{}</code></p>\n", &[&self.command_line.join(" ")]);
+        self.findings(html);
+        html.raw("<div class=\"two\"><div class=\"choice\" data-name=\"map\">\n");
+        let mut maps: BTreeMap<(Mode, usize), Vec<&Cell>> = BTreeMap::new();
+        self.cells.iter().for_each(|cell| maps.entry((cell.mode, cell.rail)).or_default().push(cell));
+        let mut sizes: Vec<_> = self.cells.iter().flat_map(|cell| cell.rows.iter().map(|row| row.size)).collect();
+        sizes.sort_unstable();
+        sizes.dedup();
+        for ((mode, rail), cells) in &maps {
+            // The map of the largest size is first. If no cell has results, its size is unknown.
+            for size in if sizes.is_empty() { vec![0] } else { sizes.iter().rev().copied().collect() } {
+                let label = format!("{}, {}, {}", mode.name(), self.rails[*rail], bytes_in_words(size));
+                html.add("<section data-name=\"{}\"><h3>{} ({})</h3>\n", &[&label, &label, &unit]);
+                self.map(html, cells, size, number);
+                html.raw("</section>\n");
+            }
+        }
+        html.raw("<p class=\"scale\">In percent of the median: ");
+        for (class, text) in SCALE {
+            html.add("<span class=\"{}\">{}</span> ", &[&class, &text]);
+        }
+        html.raw("<span class=\"fail\">✘ failed</span></p></div>\n");
+        html.raw("<aside class=\"pair\" aria-live=\"polite\" hidden></aside></div>\n");
+        self.limits(html);
+        self.pairs(html, number);
+        html.raw("</section>\n");
+    }
+
+    fn findings(&self, html: &mut Html) {
+        html.raw("<ul>\n");
+        let line = |html: &mut Html, text: &str| html.add("<li class=\"bad\">{}</li>\n", &[&text]);
+        self.error.iter().for_each(|error| line(html, &format!("incomplete: {error}")));
+        for rank in self.ranks.iter().filter(|rank| rank.error.is_some()) {
+            line(html, &format!("{}: {}", rank.label, rank.error.as_deref().unwrap_or_default()));
+        }
+        for finding in &self.verdict.findings {
+            html.add("<li><strong>{}</strong>: {}</li>\n", &[&finding.certainty, &finding.text]);
+        }
+        if let Some(percent) = self.verdict.noise_percent {
+            html.add("<li>The noise is {} %.</li>\n", &[&fixed(percent, 8, 2)]);
+        }
+        self.verdict.notes.iter().for_each(|note| html.add("<li>{}</li>\n", &[note]));
+        html.raw("</ul>\n");
+    }
+
+    /// Appends the limits that the mesh misses, and what is worse than in the baseline.
+    fn limits(&self, html: &mut Html) {
+        let Some(limits) = &self.limits else { return };
+        if limits.is_held {
+            html.raw("<p class=\"good\">✔ All limits are met.</p>\n");
+            return;
+        }
+        let worse: Vec<_> = limits.changes.iter().filter(|change| change.is_worse).collect();
+        let count = limits.misses.len() + worse.len();
+        html.add("<details><summary class=\"bad\">✘ Limits missed or results worse: {}", &[&count]);
+        if limits.missing > 0 {
+            html.add("; results that only the baseline has: {}", &[&limits.missing]);
+        }
+        html.raw("</summary>\n<ul>\n");
+        for miss in &limits.misses {
+            let (pair, size) = (self.pair(miss.from, miss.to, miss.rail), bytes_in_words(miss.size_bytes));
+            let found = miss.found.map_or_else(|| "no result".to_owned(), |found| fixed(found, 10, 3));
+            let (option, limit) = (&miss.option, fixed(miss.limit, 10, 3));
+            html.add("<li>{}, {}: {} ({} {})</li>\n", &[&pair, &size, &found, option, &limit]);
+        }
+        for change in worse {
+            let (pair, size) = (self.pair(change.from, change.to, change.rail), bytes_in_words(change.size_bytes));
+            let gain = fixed(change.gain_percent.unwrap_or(f64::NAN), 8, 1);
+            html.add("<li>{}, {}: {} % against the baseline</li>\n", &[&pair, &size, &gain]);
+        }
+        html.raw("</ul></details>\n");
+    }
+
+    fn map(&self, html: &mut Html, cells: &[&Cell], size: u64, number: usize) {
+        let value = |cell: &Cell| cell.rows.iter().find(|row| row.size == size).and_then(|row| self.value(row));
+        let mut values: Vec<_> = cells.iter().filter_map(|cell| value(cell)).collect();
+        values.sort_by(f64::total_cmp);
+        let median = values.get(values.len() / 2).copied().unwrap_or(1.0);
+        let at: BTreeMap<_, _> = cells.iter().map(|&cell| ((cell.from, cell.to), cell)).collect();
+        let dense = if self.ranks.len() > DENSE { " dense" } else { "" };
+        html.add("<div class=\"scroll\"><table class=\"map{}\">\n<thead><tr><th>from ↓ to →</th>", &[&dense]);
+        self.ranks.iter().for_each(|rank| html.add("<th><span>{}</span></th>", &[&rank.label]));
+        html.raw("</tr></thead>\n<tbody>\n");
+        for from in 0..self.ranks.len() {
+            html.add("<tr><th scope=\"row\">{}</th>", &[&self.label(from)]);
+            for to in 0..self.ranks.len() {
+                let Some(cell) = at.get(&(from, to)) else {
+                    html.raw("<td></td>");
+                    continue;
+                };
+                let (class, text) = match (value(cell), &cell.error) {
+                    (Some(value), None) => (self.class(value, median), fixed(value, 5, 1)),
+                    _ => ("fail", "✘".to_owned()),
+                };
+                let pair = format!("{number}-{from}-{to}");
+                let link = "<td class=\"{}\"><a href=\"#p{}\" title=\"{}\">{}</a></td>";
+                html.add(link, &[&class, &pair, &self.pair(from, to, cell.rail), &text]);
+            }
+            html.raw("</tr>\n");
+        }
+        html.raw("</tbody></table></div>\n");
+    }
+
+    /// Returns the class of a value, by how good it is compared with the median.
+    fn class(&self, value: f64, median: f64) -> &'static str {
+        let ratio = match self.plan.workload.measure {
+            Measure::Bandwidth => value / median,
+            Measure::Latency(_) => median / value,
+        };
+        match ratio {
+            ..0.5 => "h0",
+            ..0.7 => "h1",
+            ..0.85 => "h2",
+            ..0.95 => "h3",
+            ..1.05 => "h4",
+            ..1.15 => "h5",
+            _ => "h6",
+        }
+    }
+
+    /// Appends a table of all results. Each of its lines names its pair for the script.
+    fn pairs(&self, html: &mut Html, number: usize) {
+        let table = Table::new(self.plan.workload.measure, Columns { intervals: true, cpu: false }, Style::plain());
+        html.raw("<details class=\"long\"><summary>All pairs</summary>\n<div class=\"scroll\"><table class=\"pairs\">\n<thead><tr>");
+        html.raw("<th>From</th><th>To</th><th>Mode</th><th>Rail</th>");
+        table.heads().for_each(|(name, unit)| html.add("<th>{} <small>{}</small></th>", &[&name, &unit]));
+        html.raw("<th></th></tr></thead>\n<tbody>\n");
+        let mut cells: Vec<_> = self.cells.iter().collect();
+        cells.sort_by_key(|cell| (cell.from, cell.to, cell.rail, cell.mode));
+        let mut last = None;
+        for cell in cells {
+            let pair = format!("{number}-{}-{}", cell.from, cell.to);
+            let rows = cell.rows.iter().map(Some);
+            for row in rows.chain((cell.rows.is_empty() || cell.error.is_some()).then_some(None)) {
+                html.add("<tr data-pair=\"{}\"", &[&pair]);
+                if last.replace((cell.from, cell.to)) != Some((cell.from, cell.to)) {
+                    html.add(" id=\"p{}\"", &[&pair]);
+                }
+                let (from, to) = (self.label(cell.from), self.label(cell.to));
+                html.add("><td>{}</td><td>{}</td>", &[&from, &to]);
+                html.add("<td>{}</td><td>{}</td>", &[&cell.mode.name(), &self.rails[cell.rail]]);
+                match row {
+                    Some(row) => {
+                        table.cells(row).for_each(|text| html.add("<td>{}</td>", &[&text]));
+                        html.raw(if row.is_whole {
+                            "<td></td></tr>\n"
+                        } else {
+                            "<td class=\"bad\">cut short</td></tr>\n"
+                        });
+                    }
+                    None => {
+                        let error = cell.error.as_deref().unwrap_or("nothing was measured");
+                        let columns = table.heads().count() + 1;
+                        html.add("<td class=\"bad error\" colspan=\"{}\">✘ {}</td></tr>\n", &[&columns, &error]);
+                    }
+                }
+            }
+        }
+        html.raw("</tbody></table></div></details>\n");
+    }
+}
+
+/// The legend of a heat map.
+const SCALE: [(&str, &str); 7] = [
+    ("h0", "< 50"),
+    ("h1", "50 – 70"),
+    ("h2", "70 – 85"),
+    ("h3", "85 – 95"),
+    ("h4", "95 – 105"),
+    ("h5", "105 – 115"),
+    ("h6", "> 115"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EXAMPLE: &str = include_str!("../../../schema/mesh-example.json");
+
+    fn written(mesh: &Mesh) -> String {
+        let mut html = Html::default();
+        mesh.write(&mut html, "it", 0);
+        html.into_text()
+    }
+
+    #[test]
+    fn map_shows_each_pair_and_its_error() {
+        assert!(Mesh::is_one(EXAMPLE) && !Mesh::is_one("{\"format\": 1}"));
+        let mesh = Mesh::read(EXAMPLE).unwrap();
+        let text = written(&mesh);
+        let ranks = mesh.ranks.len();
+        let quiet = text.split("<section").find(|part| part.contains("quiet, mlx5_0, 1 MiB")).unwrap();
+        assert_eq!(quiet.matches("<td class=\"").count(), ranks * (ranks - 1));
+        assert!(
+            quiet.contains("<td class=\"h1\"><a href=\"#p0-4-1\" title=\"node5 → node2, mlx5_0\">120.0</a></td>"),
+            "{quiet}"
+        );
+        let other = text.split("<section").find(|part| part.contains("quiet, mlx5_1, 1 MiB")).unwrap();
+        assert!(other.contains("<td class=\"fail\"><a href=\"#p0-5-0\""), "{other}");
+        assert_eq!(text.matches(" id=\"p0-5-0\"").count(), 1);
+        assert!(text.contains("✘ rank 5 (node6) left: it disconnected"));
+        assert!(text.contains("<strong>certain</strong>: host node5 is slow"));
+        assert!(text.contains("node2 → node5, mlx5_0, 64 KiB: 112.654 (--min-gbps 150.000)"));
+    }
+
+    #[test]
+    fn slow_latencies_have_the_colours_of_slow_bandwidths() {
+        let mut mesh = Mesh::read(EXAMPLE).unwrap();
+        assert_eq!([10.0, 80.0, 100.0, 120.0].map(|value| mesh.class(value, 100.0)), ["h0", "h2", "h4", "h6"]);
+        mesh.plan.workload.measure = Measure::Latency(crate::plan::Semantics::Ack);
+        assert_eq!([300.0, 120.0, 100.0, 80.0].map(|value| mesh.class(value, 100.0)), ["h0", "h2", "h4", "h6"]);
+    }
+
+    #[test]
+    fn unknown_rank_rail_or_format_is_an_error() {
+        let error = |from: &str, to: &str| format!("{:#}", Mesh::read(&EXAMPLE.replacen(from, to, 1)).unwrap_err());
+        let lacks = "it names a rank or rail that it lacks";
+        assert_eq!(error("\"rail\": 0, \"from\": 0, \"to\": 5", "\"rail\": 0, \"from\": 0, \"to\": 6"), lacks);
+        assert_eq!(error("\"rail\": 0, \"from\": 0", "\"rail\": 2, \"from\": 0"), lacks);
+        assert_eq!(error("\"format\": 1", "\"format\": 9"), "its format is 9; this version reads format 1");
+        assert!(error("\"cells\"", "\"cel\"").starts_with("it is not a mesh of stride-perf, or it is truncated: "));
+    }
+}
