@@ -7,7 +7,7 @@
 //! control   the control channel over TCP, which carries versions, the plan, queue pair addresses and results
 //! endpoint  one side of a test, with its device, memory and queue pairs; uses sideway, or is a fake for tests
 //! stats     the figures of a test
-//! report    formats figures as tables, JSON, CSV and plots, and compares them
+//! report    formats figures as tables, JSON, CSV, plots and pages, and compares them
 //! mesh      tests between all pairs of many hosts: schedule, coordination, verdict
 //! program   runs the commands, with the modules above
 //! thread    starts threads
@@ -58,7 +58,7 @@
 //! | `--wait-server` `--loopback` | `cli/options/control.rs` | `program/measure.rs`, `control/loopback.rs` |
 //! | `--json` `--json-stream` | `cli/options/output.rs` | `report/json.rs` |
 //! | `--csv` | `cli/options/output.rs` | `report/csv/mod.rs` |
-//! | `--plot` `--output` | `cli/options/output.rs`, `cli/command.rs` | `report/plot/mod.rs` |
+//! | `--plot` `--output` | `cli/options/output.rs`, `cli/command.rs` | `report/plot/mod.rs`, `report/page/mod.rs` |
 //! | `--compare` `--threshold` | `cli/options/output.rs` | `report/compare.rs` |
 //! | `--min-gbps` `--min-mpps` `--max-p99` | `cli/options/output.rs` | `report/limits.rs` |
 //! | `--busy` `--incast` `--outcast` `--at-once` | `cli/mesh.rs` | `mesh/schedule.rs` |

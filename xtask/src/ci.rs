@@ -83,7 +83,7 @@ enum Step {
     Features,
     /// The fuzz targets build (full run)
     Fuzz,
-    /// No byte is lost with a million seeds of trespass's simulator, a thousand killed peers of trespass and of its RPC, a hundred killed copies, and 200 random trees (full run)
+    /// No byte is lost with a million seeds of trespass's simulator, a thousand killed peers of trespass and of its RPC, a hundred killed copies, 200 random trees, and pages in a browser (full run)
     Seeds,
     /// Calls that sideway refuses damage memory in rdma-core's drivers, and calls that it passes do not (full run)
     Drivers,
@@ -262,6 +262,9 @@ fn run(step: Step, write: bool, packages: &[Package]) -> Result<Finished> {
             cargo(&["build", "--package", "stride-perf"], &[])?;
             let test = ["test", "--package", "sideway-tests", "--test", "device", "hosts::", "--", "--ignored"];
             cargo(&test, &[])?;
+            packages::require("opening pages", &[packages::BROWSER])?;
+            let test = ["test", "--package", "stride-perf", "--test", "program", "browser::"];
+            cargo(&test, &[("STRIDE_TEST_BROWSER", "1")])?;
         }
         Step::Drivers => return drivers::check(&root),
         Step::Aarch64 => aarch64::check()?,

@@ -123,6 +123,9 @@ pub(crate) const COST: &[Need] = &[program("valgrind", "valgrind")];
 /// Reading the frames of softrnic's iWARP device.
 pub(crate) const DISSECTING: &[Need] = &[program("tshark", "tshark")];
 
+/// Opening the page of `stride-perf report`.
+pub(crate) const BROWSER: &[Need] = &[program("chromium", "chromium"), program("chromium-driver", "chromedriver")];
+
 /// Running bindgen on the headers, and reading their version.
 pub(crate) const BINDINGS: &[Need] = &[
     program("pkg-config", "pkg-config"),

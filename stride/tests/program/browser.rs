@@ -40,7 +40,8 @@ impl Browser {
             }
         };
         let mut lines = BufReader::new(driver.stdout.take().unwrap()).lines();
-        let port = lines.find_map(|line| line.unwrap().rsplit_once("successfully on port ")?.1.trim_end_matches('.').parse().ok());
+        let port = lines
+            .find_map(|line| line.unwrap().rsplit_once("successfully on port ")?.1.trim_end_matches('.').parse().ok());
         let mut browser = Self { driver, port: port.unwrap(), session: String::new() };
         // As root and in containers, Chromium starts only without its sandbox.
         let data = format!("--user-data-dir={}", folder.join("chromium").display());

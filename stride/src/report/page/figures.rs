@@ -16,6 +16,9 @@ const INTERVALS: usize = 500;
 /// A value that is measured for one size, and the curve of that size.
 struct OfSize {
     size: u64,
+    row: Row,
+    /// The number of the series.
+    number: usize,
     curve: Curve,
 }
 
@@ -132,7 +135,7 @@ fn latencies(name: &str, colour: usize, rows: &[Row]) -> Vec<Curve> {
     ]
 }
 
-/// Appends charts of which each has the curves of one size, and if there is one series, a chart with several sizes.
+/// Appends charts of which each has the curves of one size, and if these are of one series, a chart with several sizes.
 /// The script of the page shows one of them at a time.
 fn of_sizes(
     html: &mut Html,
@@ -144,7 +147,7 @@ fn of_sizes(
     let mut found = Vec::new();
     for (name, (number, one)) in names(series).into_iter().zip(series) {
         for row in sorted(&one.rows) {
-            found.extend(of(&name, *number, &row).map(|curve| OfSize { size: row.size, curve }));
+            found.extend(of(&name, *number, &row).map(|curve| OfSize { size: row.size, row, number: *number, curve }));
         }
     }
     let mut sizes: Vec<_> = found.iter().map(|one| one.size).collect();
@@ -163,11 +166,11 @@ fn of_sizes(
         html.raw("</section>\n");
     };
     html.raw("<div class=\"choice\" data-name=\"size\">\n");
-    if series.len() == 1 && sizes.len() > 1 {
+    if found.iter().all(|one| one.number == found[0].number) && sizes.len() > 1 {
         let some = spread(&sizes, TOGETHER);
-        let curve = |(colour, &size): (usize, &u64)| {
-            let row = series[0].1.rows.iter().find(|row| row.size == size)?;
-            Some(Curve { colour, ..of(&bytes_in_words(size), colour, row)? })
+        let curve = |(colour, size): (usize, &u64)| {
+            let row = &found.iter().find(|one| one.size == *size)?.row;
+            of(&bytes_in_words(*size), colour, row)
         };
         draw(html, "several sizes", some.iter().enumerate().filter_map(curve).collect());
     }
