@@ -7,6 +7,7 @@ mod ports;
 use std::collections::BTreeSet;
 
 use rdma_mummy_sys::{ibv_mtu, ibv_qp_attr_mask as mask, ibv_qp_state as state};
+use sideway::ibverbs::device::{DeviceInfo, DeviceList};
 use sideway_tests::recording::{Call, Failure, Recording, install_efa, install_mlx5};
 use stride_perf::endpoint::{Endpoint, EndpointFactory, Intake, Path, PeerInfo, Role, Verbs};
 use stride_perf::plan::{
@@ -62,6 +63,17 @@ fn bits(all: &[mask]) -> u64 {
 fn target(ends: &PeerInfo, qp: usize) -> (u32, u64) {
     let Some(Intake::Dc { number, key }) = ends.queue_pairs[qp].intake else { panic!("{ends:?}") };
     (number, key)
+}
+
+#[test]
+fn device_of_another_provider_is_not_called_softrnic() {
+    install_mlx5();
+    let recording = Recording::of_system();
+    let side = open(&plan(&recording, Transport::Dc, Operation::Write), Role::Client);
+    let (facts, list) = (side.facts(), DeviceList::new().unwrap());
+    let device = list.find(&recording.name()).unwrap();
+    assert_eq!((device.sysfs_path(), device.provider(), facts.provider.as_str()), (None, None, "unknown"));
+    assert!(!facts.is_soft());
 }
 
 #[test]

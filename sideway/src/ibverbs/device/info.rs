@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use rdma_mummy_sys as sys;
+use rdma_mummy_sys::load::provider::ProviderId;
 use rdma_mummy_sys::{ibv_node_type as node, ibv_transport_type as transport};
 
 use crate::ffi::open_enum;
@@ -73,6 +74,13 @@ pub trait DeviceInfo: sealed::Device {
         // SAFETY: the device is live as long as `self` lives, and its strings do not change.
         let path = c_text(unsafe { &(*self.device()).ibdev_path });
         path.starts_with('/').then(|| PathBuf::from(path.as_ref()))
+    }
+
+    /// Returns the name under which the device's provider is registered in this process, such as `softrnic`, or `None`
+    /// for a device of the system's libibverbs.
+    fn provider(&self) -> Option<&'static str> {
+        // SAFETY: the device is live as long as `self` lives.
+        unsafe { ProviderId::of_device(self.device()) }.map(ProviderId::name)
     }
 
     /// Returns the NUMA node nearest to the device, or `None` if the kernel does not report it, as for software

@@ -6,7 +6,7 @@ use anyhow::{Context, Error, Result, anyhow, bail};
 use sideway::ibverbs::device::{Device, DeviceInfo, DeviceList, GetDeviceListError, TransportType};
 use sideway::ibverbs::device_context::{AtomicCapability, DeviceContext, PortAttr, PortState};
 
-use crate::endpoint::Unsupported;
+use crate::endpoint::{SOFTRNIC, Unsupported};
 use crate::plan::{Operation, Plan, SideConfig, Transport};
 
 /// The error that the device does not have a port that the user named. The text is for the user.
@@ -36,6 +36,11 @@ pub(super) fn list() -> Result<DeviceList> {
     }
 }
 
+/// Whether softrnic provides a device. Other providers in the process may also have devices that the kernel does not know.
+pub(super) fn is_softrnic(device: &impl DeviceInfo) -> bool {
+    device.provider() == Some(SOFTRNIC)
+}
+
 fn no_device() -> Error {
     anyhow!("no RDMA device found; unset SOFTRNIC_DEVICES to use softrnic's")
 }
@@ -58,22 +63,20 @@ pub(super) fn open_one(
         active(&context, port)?;
         return Ok((context, port));
     }
-    let is_soft = |device: &Device<'_>| device.sysfs_path().is_none();
     let open = |device: &Device<'_>| first_active(device, config.port, taken);
-    pick(list.iter(), is_soft, open, |found| suits(&found.0))
+    pick(list.iter(), is_softrnic, open, |found| suits(&found.0))
 }
 
 /// Returns the name of the first device on which all these ports are active. Devices that `suits` accepts are
 /// preferred.
 pub(super) fn with_ports(ports: &[u8], suits: impl Fn(&DeviceContext) -> bool) -> Result<String> {
     let list = list()?;
-    let is_soft = |device: &Device<'_>| device.sysfs_path().is_none();
     let open = |device: &Device<'_>| {
         let first = first_active(device, ports.first().copied(), &[])?;
         ports.iter().skip(1).try_for_each(|port| first_active(device, Some(*port), &[]).map(drop))?;
         Ok(first)
     };
-    pick(list.iter(), is_soft, open, |found| suits(&found.0)).map(|(context, _)| context.name())
+    pick(list.iter(), is_softrnic, open, |found| suits(&found.0)).map(|(context, _)| context.name())
 }
 
 /// Returns the first device that suits. If no device suits, returns the first one that can be opened. If no device can
@@ -104,11 +107,10 @@ fn pick<D, T>(
 
 /// Returns the iWARP device of softrnic if `context` is another device of softrnic.
 pub(super) fn soft_iwarp(context: &DeviceContext) -> Result<Option<Arc<DeviceContext>>> {
-    if context.sysfs_path().is_some() || context.transport_type() == TransportType::IWarp {
+    if !is_softrnic(context) || context.transport_type() == TransportType::IWarp {
         return Ok(None);
     }
-    let is_ours =
-        |device: &Device<'_>| device.sysfs_path().is_none() && device.transport_type() == TransportType::IWarp;
+    let is_ours = |device: &Device<'_>| is_softrnic(device) && device.transport_type() == TransportType::IWarp;
     Ok(list()?.iter().find(is_ours).map(|device| device.open()).transpose()?)
 }
 
@@ -116,8 +118,7 @@ pub(super) fn soft_iwarp(context: &DeviceContext) -> Result<Option<Arc<DeviceCon
 /// address.
 pub(super) fn is_soft_iwarp(config: &SideConfig) -> Result<bool> {
     let is_named = |device: &Device<'_>| config.device.as_ref().is_none_or(|name| *name == device.name());
-    let is_iwarp =
-        |device: Device<'_>| device.sysfs_path().is_none() && device.transport_type() == TransportType::IWarp;
+    let is_iwarp = |device: Device<'_>| is_softrnic(&device) && device.transport_type() == TransportType::IWarp;
     let list = list()?;
     let mut named = list.iter().filter(is_named).peekable();
     Ok(named.peek().is_some() && named.all(is_iwarp))
@@ -136,7 +137,7 @@ pub(super) fn can_iwarp(context: &DeviceContext, plan: &Plan) -> Result<()> {
             Unsupported(format!("{name} is an iWARP device, which has no {transport}; give --transport rc")).into()
         );
     }
-    if operation != operation.without_immediate() && context.sysfs_path().is_some() {
+    if operation != operation.without_immediate() && !is_softrnic(context) {
         let text = format!("{name} is an iWARP device, which has no immediate data; measure another operation");
         return Err(Unsupported(text).into());
     }
