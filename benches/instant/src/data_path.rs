@@ -2,6 +2,7 @@
 
 use std::mem::offset_of;
 use std::ptr;
+use std::sync::OnceLock;
 
 use libc::{c_int, c_void};
 use rdma_mummy_sys::load::ibverbs::IbverbsTable;
@@ -17,6 +18,14 @@ struct Queue {
     added: usize,
     taken: usize,
 }
+
+/// If this environment variable is present, the device offers extended queue pairs.
+const EXTENDED: &str = "INSTANT_EXTENDED";
+
+type Create = unsafe extern "C" fn(*mut ibv_context, *mut ibv_qp_init_attr_ex) -> *mut ibv_qp;
+
+/// The function with which the device of `zero_cost` creates extended queue pairs.
+static CREATE: OnceLock<Create> = OnceLock::new();
 
 /// The functions of the device.
 pub(crate) fn table() -> IbverbsTable {
@@ -35,7 +44,14 @@ unsafe extern "C" fn open_device(device: *mut ibv_device) -> *mut ibv_context {
     unsafe {
         let context = open(device);
         let verbs = context.wrapping_byte_sub(offset_of!(verbs_context, context)).cast::<verbs_context>();
-        ((*verbs).create_cq_ex, (*verbs).create_qp_ex) = (None, None);
+        (*verbs).create_cq_ex = None;
+        (*verbs).create_qp_ex = match (*verbs).create_qp_ex {
+            Some(create) if std::env::var_os(EXTENDED).is_some() => {
+                CREATE.get_or_init(|| create);
+                Some(create_qp_ex)
+            }
+            _ => None,
+        };
         let ops = &mut (*context).ops;
         ops.poll_cq = Some(poll_cq);
         ops.post_send = Some(post_send);
@@ -64,19 +80,63 @@ unsafe extern "C" fn destroy_cq(cq: *mut ibv_cq) -> c_int {
     0
 }
 
+/// Creates a queue pair whose writes and reads complete when their setter is called.
+unsafe extern "C" fn create_qp_ex(context: *mut ibv_context, attr: *mut ibv_qp_init_attr_ex) -> *mut ibv_qp {
+    let Some(create) = CREATE.get() else { return ptr::null_mut() };
+    // SAFETY: the caller's contract. Each queue pair of the device begins with an `ibv_qp_ex`, to which nothing else has
+    // a pointer yet.
+    unsafe {
+        let qp = create(context, attr);
+        if let Some(qp) = qp.cast::<ibv_qp_ex>().as_mut() {
+            qp.wr_start = Some(nothing);
+            qp.wr_complete = Some(complete);
+            qp.wr_abort = Some(nothing);
+            qp.wr_rdma_write = Some(request);
+            qp.wr_rdma_read = Some(request);
+            qp.wr_set_sge = Some(set_sge);
+        }
+        qp
+    }
+}
+
+unsafe extern "C" fn nothing(_qp: *mut ibv_qp_ex) {}
+
+unsafe extern "C" fn complete(_qp: *mut ibv_qp_ex) -> c_int {
+    0
+}
+
+unsafe extern "C" fn set_sge(_qp: *mut ibv_qp_ex, _lkey: u32, _addr: u64, _length: u32) {}
+
+unsafe extern "C" fn request(qp: *mut ibv_qp_ex, _rkey: u32, _remote_addr: u64) {
+    // SAFETY: the queue pair and its queue are live, by contract.
+    unsafe {
+        if (*qp).wr_flags & ibv_send_flags::IBV_SEND_SIGNALED.0 != 0 {
+            (*(*qp).qp_base.send_cq.cast::<Queue>()).add((*qp).wr_id);
+        }
+    }
+}
+
+impl Queue {
+    /// Adds a completion. Returns `false` if the queue is full.
+    fn add(&mut self, wr_id: u64) -> bool {
+        let has_room = self.added - self.taken < self.wr_ids.len();
+        if has_room {
+            let mask = self.wr_ids.len() - 1;
+            self.wr_ids[self.added & mask] = wr_id;
+            self.added += 1;
+        }
+        has_room
+    }
+}
+
 unsafe extern "C" fn post_send(qp: *mut ibv_qp, mut wr: *mut ibv_send_wr, bad: *mut *mut ibv_send_wr) -> c_int {
     // SAFETY: the queue pair and its queue are live, and the list can be read, by contract.
     unsafe {
         let queue = &mut *(*qp).send_cq.cast::<Queue>();
         while let Some(request) = wr.as_ref() {
-            if request.send_flags & ibv_send_flags::IBV_SEND_SIGNALED.0 != 0 {
-                if queue.added - queue.taken == queue.wr_ids.len() {
-                    *bad = wr;
-                    return libc::ENOMEM;
-                }
-                let mask = queue.wr_ids.len() - 1;
-                queue.wr_ids[queue.added & mask] = request.wr_id;
-                queue.added += 1;
+            if request.send_flags & ibv_send_flags::IBV_SEND_SIGNALED.0 != 0 && !queue.add(request.wr_id) {
+                *bad = wr;
+                return libc::ENOMEM;
             }
             wr = request.next;
         }

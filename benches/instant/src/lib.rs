@@ -2,7 +2,8 @@
 //! the program's own cost remains to compare.
 //!
 //! The control path is that of the device of `zero_cost`. Messages are not delivered, so only writes, reads and atomics
-//! can be measured. Each program has its own device, with the basic interface only.
+//! can be measured. Each program has its own device, with the basic interface only. If `INSTANT_EXTENDED` is in
+//! the environment, the device also offers extended queue pairs.
 
 mod data_path;
 

@@ -190,7 +190,8 @@ fn machine(system: String, is_soft: bool) -> String {
     }
 }
 
-fn provider(context: &DeviceContext) -> String {
+/// Returns the kernel's driver of a device, or the provider of a device that the kernel does not know.
+pub(super) fn provider(context: &DeviceContext) -> String {
     if is_softrnic(context) {
         return SOFTRNIC.to_owned();
     }

@@ -6,13 +6,15 @@ use anyhow::{Context, Result};
 use sideway::ibverbs::completion::GenericCompletionQueue;
 use sideway::ibverbs::protection_domain::ProtectionDomain;
 use sideway::ibverbs::queue_pair::{
-    Datagram, GenericQueuePair, GenericSendQueue, QueuePair, QueuePairBuilder, QueuePairType, Service, Xrc,
+    BasicService, Datagram, GenericQueuePair, GenericSendQueue, QueuePair, QueuePairBuilder, QueuePairType, Service,
+    Xrc,
 };
 use sideway::ibverbs::shared_receive_queue::SharedReceiveQueue;
 use sideway::ibverbs::work_request::ReceiveQueue;
 use sideway::ibverbs::xrc_domain::{XrcDomain, XrcDomainFlags, XrcReceiveQueuePair};
 use stride_run::{DatagramSend, Pair};
 
+use super::description::provider;
 use super::vendor_pairs::{Dynamic, Scalable, scalable_inline};
 use crate::endpoint::{Intake, QpAddress};
 use crate::plan::{Measure, Plan, Transport};
@@ -92,14 +94,19 @@ impl Pairs {
         inline: u32,
         domain: Option<&Arc<XrcDomain>>,
     ) -> Result<Self> {
+        let has_lists = has_prepared_lists(pd, plan, inline);
         match plan.attributes.transport {
-            Transport::Rc => Self::connected(pd, plan, queues, count, inline, QueuePairType::ReliableConnection),
-            Transport::Uc => Self::connected(pd, plan, queues, count, inline, QueuePairType::UnreliableConnection),
+            Transport::Rc => {
+                Self::connected(pd, plan, queues, count, inline, QueuePairType::ReliableConnection, has_lists)
+            }
+            Transport::Uc => {
+                Self::connected(pd, plan, queues, count, inline, QueuePairType::UnreliableConnection, has_lists)
+            }
             Transport::Ud => {
                 let make = |_| {
                     let mut builder = pd.create_ud_qp_builder();
                     equip(&mut builder, plan, queues, inline);
-                    Ok((builder.build_generic()?, None))
+                    Ok((built(&builder, has_lists)?, None))
                 };
                 (0..count).map(make).collect::<Result<_>>().map(Self::Datagram)
             }
@@ -125,12 +132,13 @@ impl Pairs {
         count: u32,
         inline: u32,
         kind: QueuePairType,
+        has_lists: bool,
     ) -> Result<Self> {
         let make = |_| {
             let mut builder = pd.create_qp_builder();
             builder.setup_qp_type(kind);
             equip(&mut builder, plan, queues, inline);
-            Ok(builder.build_generic()?)
+            built(&builder, has_lists)
         };
         (0..count).map(make).collect::<Result<_>>().map(Self::Connected)
     }
@@ -184,7 +192,8 @@ impl XrcPair {
         let mut builder = pd.create_xrc_send_qp_builder();
         set_send_queue(&mut builder, plan);
         builder.setup_max_inline_data(inline).setup_send_cq(sends);
-        Ok(Self { sender: builder.build_generic()?, receiver: domain.create_recv_qp()?, queue })
+        let sender = built(&builder, has_prepared_lists(pd, plan, inline))?;
+        Ok(Self { sender, receiver: domain.create_recv_qp()?, queue })
     }
 
     /// Returns the queues to which requests and receives are posted, and the number of the peer's receive queue.
@@ -217,6 +226,21 @@ fn domain(pd: &ProtectionDomain) -> Result<Arc<XrcDomain>> {
     })
 }
 
+/// The drivers with which perftest uses the extended interface. Their basic interface converts each request, so a
+/// prepared list gains little.
+const EXTENDED: [&str; 3] = ["mlx5_core", "efa", "hns3"];
+
+/// Whether the queue pairs post lists that are prepared once, which only the basic interface supports.
+fn has_prepared_lists(pd: &ProtectionDomain, plan: &Plan, inline: u32) -> bool {
+    let is_list = plan.workload.measure == Measure::Bandwidth && plan.queues.post_list > 1 && inline == 0;
+    is_list && !EXTENDED.contains(&provider(pd.device_context()).as_str())
+}
+
+/// Builds a queue pair with the interface that costs least.
+fn built<T: BasicService>(builder: &QueuePairBuilder<T>, has_lists: bool) -> Result<GenericQueuePair<T>> {
+    Ok(if has_lists { builder.build()?.into() } else { builder.build_generic()? })
+}
+
 pub(super) fn equip<T: Service>(
     builder: &mut QueuePairBuilder<T>,
     plan: &Plan,
@@ -236,4 +260,31 @@ pub(super) fn set_send_queue<T: Service>(builder: &mut QueuePairBuilder<T>, plan
     // SAFETY: the loops of `run` have at most `tx_depth` requests outstanding, and the additional one. No request is
     // segmented, and no memory window is bound.
     unsafe { builder.assume_send_room() };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::endpoint::verbs::device;
+    use crate::plan::{Queues, SideConfig, Workload};
+
+    #[test]
+    fn lists_are_posted_by_the_interface_that_prepares_them() {
+        let config = SideConfig { device: Some("soft0".to_owned()), ..SideConfig::default() };
+        let (context, _) = device::open_one(&config, &[], |_| true).unwrap();
+        let pd = context.alloc_pd().unwrap();
+        let cq = context.create_cq_builder().build_generic().unwrap();
+        let is_basic = |post_list, measure, inline| {
+            let workload = Workload { measure, ..Workload::default() };
+            let queues = Queues { post_list, inline: Some(inline), ..Queues::default() };
+            let plan = Plan { workload, queues, ..Plan::default() };
+            let (mut pairs, _) = Pairs::new(&pd, &plan, (&cq, &cq), 1, true).unwrap();
+            let stride_run::Pairs::Connected(queues) = pairs.queues(&[]) else { panic!("RC") };
+            matches!(queues[0].send, GenericSendQueue::Basic(_))
+        };
+        assert!(is_basic(64, Measure::Bandwidth, 0));
+        assert!(!is_basic(1, Measure::Bandwidth, 0), "the device offers extended queue pairs");
+        assert!(!is_basic(64, Measure::Bandwidth, 64), "a prepared list would send old data");
+        assert!(!is_basic(64, Measure::Latency(crate::plan::Semantics::Ack), 0));
+    }
 }
