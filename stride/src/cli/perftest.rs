@@ -19,21 +19,21 @@ enum Here {
 use Here::{Missing, Named, Needless, Replaced};
 
 /// The options of perftest, each with what the user should do instead.
-const WORDS: [(&[&str], Here); 59] = [
+const WORDS: &[(&[&str], Here)] = &[
     (&["--report_gbits"], Needless("the table has Gb/s")),
     (&["-F", "--CPU-freq"], Needless("no figure depends on the processor's frequency")),
     (&["-N", "--noPeak"], Needless("the peak comes from intervals, at no cost")),
     (&["--cpu_util"], Needless("the table shows the CPU share")),
     (&["--perform_warm_up"], Needless("a warm-up is the default; --warm-up 0 disables it")),
     (&["--report-per-port"], Needless("each port has a line below the total")),
-    (&["-H", "--report-histogram"], Needless("a test of one size prints a histogram")),
+    (&["-H", "--report-histogram", "--report-histogrm"], Needless("a test of one size prints a histogram")),
     (&["--use_old_post_send"], Needless("the device's own interface is used")),
     (&["-U", "--report-unsorted"], Missing("samples are counted in a histogram and not kept")),
     (&["-C", "--report-cycles"], Missing("times are in microseconds")),
     (&["--report-both"], Missing("with -b, a row is the total of both directions")),
     (&["-o", "--outs"], Missing("both devices' limits on outstanding reads and atomics apply")),
     (&["-M", "--MGID", "-g", "--mcg"], Missing("multicast is not supported")),
-    (&["--bind_source_ip", "--source_ip"], Missing("the routing table selects the source address")),
+    (&["--bind_source_ip", "-j", "--source_ip"], Missing("the routing table selects the source address")),
     (&["--retry_count"], Missing("the retry count is 7, perftest's default")),
     (&["--output"], Missing("--json and --csv write every figure by name")),
     (&["-L", "--hop_limit"], Missing("the hop limit is 64")),
@@ -52,6 +52,82 @@ const WORDS: [(&[&str], Here); 59] = [
     ),
     (&["--credentials_path", "--data_enc_key_app_path"], Missing("encryption is not supported")),
     (&["-f", "--margin"], Named("--warm-up")),
+    (
+        &[
+            "-B",
+            "--source_mac",
+            "-E",
+            "--dest_mac",
+            "-J",
+            "--dest_ip",
+            "-K",
+            "--dest_port",
+            "-k",
+            "--source_port",
+            "-Y",
+            "--ethertype",
+            "-Z",
+            "--server",
+            "-P",
+            "--client",
+            "-v",
+            "--mac_fwd",
+            "-G",
+            "--use_rss",
+            "--remote_mac",
+            "--local_mac",
+            "--remote_ip",
+            "--local_ip",
+            "--remote_port",
+            "--local_port",
+            "--tcp",
+            "--raw_ipv6",
+            "--promiscuous",
+            "--sniffer",
+            "--raw_mcast",
+            "--flows",
+            "--flows_burst",
+            "--reply_every",
+            "--vlan_en",
+            "--vlan_pcp",
+        ],
+        Missing("raw Ethernet is not supported"),
+    ),
+    (&["--connectionless"], Missing("multicast is not supported")),
+    (&["--cuda_mem_type"], Missing("GPU memory is device memory")),
+    (&["--use_cuda_pcie_mapping", "--use_data_direct"], Missing("--gpu-registration has dmabuf and address")),
+    (&["--gpu_touch"], Missing("no kernel runs on the GPU during a test")),
+    (
+        &[
+            "--use_musa",
+            "--use_musa_bus_id",
+            "--use_musa_dmabuf",
+            "--use_musa_pcie_mapping",
+            "--use_rocm",
+            "--use_rocm_dmabuf",
+            "--use_neuron",
+            "--use_neuron_dmabuf",
+            "--use_hl",
+            "--use_mlu",
+            "--use_mlu_dmabuf",
+            "--use_opencl",
+            "--opencl_platform_id",
+        ],
+        Missing("only GPUs with CUDA are supported"),
+    ),
+    (&["--use_ib_dm_dmabuf", "--use-null-mr"], Missing("messages are in host or GPU memory")),
+    (&["--payload_file_path"], Missing("--validate fills messages with a pattern of its own")),
+    (&["--data_validation_debug"], Missing("--validate prints the first wrong byte")),
+    (&["--tph_mem", "--cpu_id", "--ph"], Missing("TLP processing hints are not supported")),
+    (&["--sig_offload"], Missing("signature offload is not supported")),
+    (&["--congest_type"], Missing("the administrator of a device selects the congestion control")),
+    (&["--use_ooo", "--no_enhanced_reorder", "--unsolicited_write"], Missing("the driver's defaults apply")),
+    (&["--no_lock"], Needless("the queues of a thread are its own")),
+    (&["--cqe_poll", "--disable_dynamic_polling"], Needless("the loop takes all completions that are ready")),
+    (&["--ipv6-addr"], Needless("the server's address may be IPv6; --ipv6 forces it")),
+    (&["--data_validation"], Named("--validate, which compares after each size")),
+    (&["--report-counters"], Named("--counters")),
+    (&["--connection"], Named("--transport")),
     (&["--pin_cores"], Named("--cpu")),
     (&["--numa_node"], Named("--cpu, with the processors of that node")),
     (&["-V", "--version"], Named("`stride-perf --version`")),
@@ -167,6 +243,11 @@ mod tests {
             ("write bw -L 5", " is not supported: the hop limit"),
             ("write bw --use-srq", " is not supported: only xrc and dc"),
             ("write bw --aes_xts", " is not supported: encryption"),
+            ("write bw --numa_node 1", ": use --cpu, with the processors of that node"),
+            ("write bw --data_validation", ": use --validate, which"),
+            ("write bw --gpu_touch once", " is not supported: no kernel"),
+            ("write bw --use_rocm 0", " is not supported: only GPUs with CUDA"),
+            ("write bw --flows 4", " is not supported: raw Ethernet"),
         ] {
             let error = error(words);
             assert!(error.contains(&format!("tip: perftest's option{tip}")), "{words}: {error}");
@@ -177,7 +258,7 @@ mod tests {
 
     #[test]
     fn unknown_option_is_not_suggested_as_a_value() {
-        for word in ["-J", "--nothing-like-it"] {
+        for word in ["-@", "--nothing-like-it"] {
             let error = error(&format!("write bw {word}"));
             assert!(error.contains(&format!("unexpected argument '{word}'")) && error.contains("Usage:"), "{error}");
             assert!(!error.contains("as a value"), "{error}");
@@ -202,5 +283,76 @@ mod tests {
                 assert!(!test.get_arguments().any(is_it), "{word} of {path:?}");
             }
         }
+    }
+
+    /// The options that perftest's programs parse, with one line for each.
+    const OPTIONS: &str = include_str!("perftest_options.txt");
+
+    /// The options that exist here with another meaning.
+    const MEANINGS: [(&str, &str); 1] = [("--ipv6", "another meaning: the control channel uses IPv6 only")];
+
+    /// Returns the page with all options of perftest.
+    fn page() -> String {
+        let mut command = <crate::cli::command::Program as clap::CommandFactory>::command();
+        command.build();
+        let tests = [["write", "bw"], ["send", "lat"]]
+            .map(|path| path.into_iter().fold(&command, |command, word| command.find_subcommand(word).unwrap()));
+        let is_here = |word: &str| {
+            let is_it = |argument: &clap::Arg| match word.strip_prefix("--") {
+                Some(long) => argument.get_long_and_visible_aliases().is_some_and(|all| all.contains(&long)),
+                None => argument.get_short().map(|short| format!("-{short}")).as_deref() == Some(word),
+            };
+            word == "-h" || word == "--help" || tests.iter().any(|test| test.get_arguments().any(is_it))
+        };
+        let answer = |word: &str| {
+            if let Some((_, text)) = MEANINGS.iter().find(|(name, _)| *name == word) {
+                return (*text).to_owned();
+            }
+            if is_here(word) {
+                return "same".to_owned();
+            }
+            let tip = tip(word).unwrap_or_else(|| panic!("no tip for {word}"));
+            tip.trim_start_matches("perftest's option")
+                .trim_start_matches(": use ")
+                .trim_start_matches(" is ")
+                .replace("; leave it out", "")
+        };
+        let mut rows: Vec<_> = OPTIONS
+            .lines()
+            .map(|line| {
+                let words: Vec<_> = line.split_whitespace().collect();
+                let names: Vec<_> = words.iter().map(|word| format!("`{word}`")).collect();
+                let answers: Vec<_> = words.iter().map(|word| answer(word)).collect();
+                let text = if answers.windows(2).all(|pair| pair[0] == pair[1]) {
+                    answers[0].clone()
+                } else {
+                    let each = names.iter().zip(&answers);
+                    each.map(|(name, answer)| format!("{name}: {answer}")).collect::<Vec<_>>().join("; ")
+                };
+                (
+                    words.last().map_or_else(String::new, |word| word.to_lowercase()),
+                    format!("| {} | {text} |", names.join(" ")),
+                )
+            })
+            .collect();
+        rows.sort();
+        let rows: Vec<_> = rows.into_iter().map(|(_, row)| row).collect();
+        format!(
+            "# Options of perftest\n\n\
+             All options that the programs of perftest 6.29 parse (they share one parser; July 2026), and what stride-perf has instead. \
+             stride-perf prints the same text if it receives the option. A test writes this page from \
+             `src/cli/perftest.rs`: `STRIDE_WRITE_PAGE=1 cargo test -p stride-perf --lib perftest`.\n\n\
+             | perftest | stride-perf |\n|---|---|\n{}\n",
+            rows.join("\n")
+        )
+    }
+
+    #[test]
+    fn page_has_an_answer_to_every_option() {
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/PERFTEST.md");
+        if std::env::var_os("STRIDE_WRITE_PAGE").is_some() {
+            std::fs::write(file, page()).unwrap();
+        }
+        assert_eq!(std::fs::read_to_string(file).unwrap(), page(), "run this test with STRIDE_WRITE_PAGE=1");
     }
 }
