@@ -27,7 +27,7 @@ const WORDS: &[(&[&str], Here)] = &[
     (&["--perform_warm_up"], Needless("a warm-up is the default; --warm-up 0 disables it")),
     (&["--report-per-port"], Needless("each port has a line below the total")),
     (&["-H", "--report-histogram", "--report-histogrm"], Needless("a test of one size prints a histogram")),
-    (&["--use_old_post_send"], Needless("the device's own interface is used")),
+    (&["--use_old_post_send"], Needless("the interface that costs least is used")),
     (&["-U", "--report-unsorted"], Missing("samples are counted in a histogram and not kept")),
     (&["-C", "--report-cycles"], Missing("times are in microseconds")),
     (&["--report-both"], Missing("with -b, a row is the total of both directions")),

@@ -135,7 +135,7 @@ fn latencies(name: &str, colour: usize, rows: &[Row]) -> Vec<Curve> {
     ]
 }
 
-/// Appends charts of which each has the curves of one size, and if these are of one series, a chart with several sizes.
+/// Appends charts of which each has the curves of one size, and a chart with several sizes if there is only one series.
 /// The script of the page shows one of them at a time.
 fn of_sizes(
     html: &mut Html,
@@ -215,7 +215,7 @@ fn percentiles(name: &str, colour: usize, row: &Row) -> Option<Curve> {
     let mut up_to = 0.0;
     let point = |&(end, count): &(f64, u64)| {
         up_to += count as f64;
-        // One of so many samples is larger.
+        // The number of samples of which one is larger.
         let (x, y) = (samples / (samples - up_to + 1.0).max(1.0), end / 1000.0);
         let share = fixed(up_to / samples * 100.0, 8, 5);
         let text = format!("{name}\n{share} % of the samples: at most {} us", fixed(y, 9, 3));
