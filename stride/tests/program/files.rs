@@ -95,3 +95,17 @@ fn full_standard_output_is_an_error() {
     let (out, err) = ends(&program("--no-such-option").output().unwrap(), 2);
     assert!(out.is_empty() && err.contains("--no-such-option"), "{out}{err}");
 }
+
+#[test]
+fn report_of_another_file_is_an_error_and_leaves_the_page() {
+    let folder = Folder::new();
+    let [text, page] = ["notes.txt", "page.html"].map(|name| folder.join(name));
+    fs::write(&text, "hello").unwrap();
+    fs::write(&page, "an old page").unwrap();
+    let (_, err) = ends(&program(&format!("report {} -o {}", text.display(), page.display())).output().unwrap(), 1);
+    let why = "notes.txt is not a run: it is neither JSON of stride-perf nor output of a perftest program";
+    assert!(err.contains(why), "{err}");
+    let (_, err) = ends(&program(&format!("report {0}/none -o {0}/page.html", folder.display())).output().unwrap(), 1);
+    assert!(err.contains("none: No such file or directory"), "{err}");
+    assert_eq!(fs::read_to_string(&page).unwrap(), "an old page");
+}

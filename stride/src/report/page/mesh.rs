@@ -1,6 +1,6 @@
 //! A mesh: a heat map of all pairs, what is slow, and a table of the pairs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
@@ -11,9 +11,10 @@ use crate::report::json::FORMAT;
 use crate::report::table::{Columns, Table};
 use crate::report::{Row, Style, bytes_in_words, fixed};
 
-/// Maximum number of ranks, and of results of all pairs.
+/// Maximum number of ranks, of results of all pairs, and of cells in all heat maps.
 const RANKS: usize = 512;
 const RESULTS: usize = 100_000;
+const CELLS: usize = 1_000_000;
 
 /// With more ranks than this, the cells of the heat map have no numbers.
 const DENSE: usize = 32;
@@ -129,6 +130,8 @@ impl Mesh {
         ensure!(mesh.ranks.len() <= RANKS, "it has {} ranks, and a page shows at most {RANKS}", mesh.ranks.len());
         let results = mesh.cells.iter().map(|cell| cell.rows.len().max(1)).sum::<usize>();
         ensure!(results <= RESULTS, "it has {results} results, and a page shows at most {RESULTS}");
+        let maps = mesh.maps().len() * mesh.sizes().len() * mesh.ranks.len().pow(2);
+        ensure!(maps <= CELLS, "its maps have {maps} cells, and a page shows at most {CELLS}; measure fewer sizes");
         let cells = mesh.cells.iter().map(|cell| [cell.from, cell.to, cell.rail]);
         let limits = || mesh.limits.iter();
         let misses = limits().flat_map(|limits| &limits.misses).map(|miss| [miss.from, miss.to, miss.rail]);
@@ -140,6 +143,18 @@ impl Mesh {
             "it names a rank or rail that it lacks"
         );
         Ok(mesh)
+    }
+
+    /// Returns the cells of each mode and rail.
+    fn maps(&self) -> BTreeMap<(Mode, usize), Vec<&Cell>> {
+        let mut maps: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        self.cells.iter().for_each(|cell| maps.entry((cell.mode, cell.rail)).or_default().push(cell));
+        maps
+    }
+
+    /// Returns all sizes that have results.
+    fn sizes(&self) -> BTreeSet<u64> {
+        self.cells.iter().flat_map(|cell| cell.rows.iter().map(|row| row.size)).collect()
     }
 
     fn label(&self, rank: usize) -> &str {
@@ -175,11 +190,7 @@ impl Mesh {
         html.add("<code>{}</code></p>\n", &[&self.command_line.join(" ")]);
         self.findings(html);
         html.raw("<div class=\"two\"><div class=\"choice\" data-name=\"map\">\n");
-        let mut maps: BTreeMap<(Mode, usize), Vec<&Cell>> = BTreeMap::new();
-        self.cells.iter().for_each(|cell| maps.entry((cell.mode, cell.rail)).or_default().push(cell));
-        let mut sizes: Vec<_> = self.cells.iter().flat_map(|cell| cell.rows.iter().map(|row| row.size)).collect();
-        sizes.sort_unstable();
-        sizes.dedup();
+        let (maps, sizes) = (self.maps(), self.sizes());
         for ((mode, rail), cells) in &maps {
             // The map of the largest size is first. If no cell has results, its size is unknown.
             for size in if sizes.is_empty() { vec![0] } else { sizes.iter().rev().copied().collect() } {
@@ -189,7 +200,7 @@ impl Mesh {
                 html.raw("</section>\n");
             }
         }
-        html.raw("<p class=\"scale\">In percent of the median: ");
+        html.raw("<p class=\"scale\">Speed in percent of the median: ");
         for (class, text) in SCALE {
             html.add("<span class=\"{}\">{}</span> ", &[&class, &text]);
         }
@@ -351,6 +362,8 @@ mod tests {
 
     const EXAMPLE: &str = include_str!("../../../schema/mesh-example.json");
 
+    const OTHER_RANK: &str = "{\"label\": \"other\", \"error\": null}";
+
     fn written(mesh: &Mesh) -> String {
         let mut html = Html::default();
         mesh.write(&mut html, "it", 0);
@@ -392,6 +405,16 @@ mod tests {
         assert_eq!(error("\"rail\": 0, \"from\": 0, \"to\": 5", "\"rail\": 0, \"from\": 0, \"to\": 6"), lacks);
         assert_eq!(error("\"rail\": 0, \"from\": 0", "\"rail\": 2, \"from\": 0"), lacks);
         assert_eq!(error("\"format\": 1", "\"format\": 9"), "its format is 9; this version reads format 1");
+        let mut sizes = 0;
+        let many = EXAMPLE.split("\"size_bytes\": 65536").collect::<Vec<_>>();
+        let many = many.iter().fold(String::new(), |all, part| {
+            sizes += 1000;
+            if all.is_empty() { (*part).to_owned() } else { format!("{all}\"size_bytes\": {sizes}{part}") }
+        });
+        assert!(Mesh::read(&many).is_ok(), "each cell has a size of its own");
+        let more =
+            many.replace("\"ranks\": [", &format!("\"ranks\": [{}", format!("{},", OTHER_RANK).repeat(RANKS - 6)));
+        assert!(Mesh::read(&more).unwrap_err().to_string().starts_with("its maps have "));
         assert!(error("\"cells\"", "\"cel\"").starts_with("it is not a mesh of stride-perf, or it is truncated: "));
     }
 }
