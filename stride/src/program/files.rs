@@ -52,9 +52,7 @@ pub(super) fn replace(file: &Path, contents: &[u8]) -> Result<()> {
     if is_open(file) || there.as_ref().is_some_and(|there| !there.is_file()) {
         return create(file).and_then(|mut file| file.write_all(contents)).with_context(cannot);
     }
-    let mut name = file.file_name().with_context(cannot)?.to_owned();
-    name.push(format!(".{}.part", std::process::id()));
-    let part = file.with_file_name(name);
+    let part = part_of(file);
     let written = File::create_new(&part).and_then(|mut out| {
         out.write_all(contents)?;
         there.map_or(Ok(()), |there| out.set_permissions(there.permissions()))?;
@@ -65,6 +63,13 @@ pub(super) fn replace(file: &Path, contents: &[u8]) -> Result<()> {
         let _ = fs::remove_file(&part);
     }
     written.with_context(cannot)
+}
+
+/// Returns the name of the file in which new contents of a file are prepared.
+fn part_of(file: &Path) -> PathBuf {
+    let mut name = file.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.part", std::process::id()));
+    file.with_file_name(name)
 }
 
 /// Maximum length of an input file in bytes.
@@ -123,10 +128,10 @@ mod tests {
         let folder = sideway_test_names::Folder::new();
         let file = folder.join("page");
         replace(&file, b"old").unwrap();
-        fs::create_dir(folder.join(format!("page.{}.part", std::process::id()))).unwrap();
+        fs::create_dir(part_of(&file)).unwrap();
         assert!(replace(&file, b"new").is_err());
         assert_eq!(fs::read_to_string(&file).unwrap(), "old");
-        fs::remove_dir(folder.join(format!("page.{}.part", std::process::id()))).unwrap();
+        fs::remove_dir(part_of(&file)).unwrap();
         let link = folder.join("link");
         std::os::unix::fs::symlink(&file, &link).unwrap();
         replace(&link, b"new").unwrap();

@@ -105,7 +105,8 @@ fn report_of_another_file_is_an_error_and_leaves_the_page() {
     let (_, err) = ends(&program(&format!("report {} -o {}", text.display(), page.display())).output().unwrap(), 1);
     let why = "notes.txt is not a run: it is neither JSON of stride-perf nor output of a perftest program";
     assert!(err.contains(why), "{err}");
-    let (_, err) = ends(&program(&format!("report {0}/none -o {0}/page.html", folder.display())).output().unwrap(), 1);
+    let (_, err) =
+        ends(&program(&format!("report {0}/none -o {0}/page.html", folder.path().display())).output().unwrap(), 1);
     assert!(err.contains("none: No such file or directory"), "{err}");
     assert_eq!(fs::read_to_string(&page).unwrap(), "an old page");
 }
