@@ -152,9 +152,9 @@ fn click_on_a_cell_shows_the_pair() {
     assert_eq!(browser.value("document.querySelector('.pair').hidden"), false);
     browser.picture("mesh-light.png");
     browser.prefers("dark");
-    browser.click(".map a[href='#p0-5-0']");
+    browser.click(".map a[href='#p0-4-1']");
     let text = browser.value("document.querySelector('.pair').textContent");
-    assert!(text.as_str().unwrap().contains("✘ rank 5 (node6) left: it disconnected"), "{text}");
+    assert!(text.as_str().unwrap().contains("✘ rank 4 (node5) left the mesh: it disconnected"), "{text}");
     browser.picture("mesh-dark.png");
     let visible = "[...document.querySelectorAll('.mesh .choice > section')].filter((part) => !part.hidden).length";
     assert_eq!(browser.value(visible), 1);
