@@ -1,11 +1,12 @@
 //! Tests that run meshes of processes on softrnic.
 
-use std::io::{Read as _, Write as _};
+use std::io::Read as _;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
 
 use serde_json::Value;
 use sideway_test_names::Folder;
+use sideway_tests::requirements::may_not_run;
 
 use super::{ends, port, program};
 
@@ -148,8 +149,8 @@ fn killed_rank_becomes_errors_and_the_others_go_on() {
     }
 }
 
-/// Runs eight ranks by a launcher. If the launcher is not installed, prints that the test is skipped.
-fn launched(name: &str, launcher: &str, options: &str, expected: &str) {
+/// Runs eight ranks by a launcher. If the launcher is not installed, reports that the test did not run.
+fn launched(launcher: &str, options: &str, expected: &str) {
     let folder = Folder::new();
     let json = folder.join("mesh.json");
     let mut command = Command::new(launcher);
@@ -161,8 +162,7 @@ fn launched(name: &str, launcher: &str, options: &str, expected: &str) {
     let output = match command.stdin(Stdio::null()).output() {
         Ok(output) => output,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            writeln!(std::io::stderr(), "{name}: skipped: {launcher} is not installed").unwrap();
-            return;
+            return may_not_run(&format!("{launcher} is not installed"));
         }
         Err(error) => panic!("{launcher}: {error}"),
     };
@@ -177,12 +177,12 @@ fn launched(name: &str, launcher: &str, options: &str, expected: &str) {
 #[test]
 fn open_mpi_starts_the_ranks() {
     let options = "--allow-run-as-root --oversubscribe -n 8";
-    launched("open_mpi_starts_the_ranks", "mpirun.openmpi", options, "open_mpi");
+    launched("mpirun.openmpi", options, "open_mpi");
 }
 
 #[test]
 fn mpich_starts_the_ranks() {
-    launched("mpich_starts_the_ranks", "mpiexec.mpich", "-n 8", "hydra");
+    launched("mpiexec.mpich", "-n 8", "hydra");
 }
 
 #[test]
