@@ -105,21 +105,21 @@ impl Client<'_> {
         plan.check()?;
         let mut side = self.factory.open(plan, &plan.placement.client, Role::Client)?;
         let mut request = self.request.clone();
-        request.plan.attributes.is_iwarp = side.facts().is_iwarp();
+        request.plan.attributes.is_iwarp = side.port_info().is_iwarp();
         self.connection.send(&Message::Request(Box::new(request)))?;
         let mut offer = match self.receive()? {
             Message::Offer(offer) => *offer,
             other => return self.connection.unexpected(&other, "offer"),
         };
-        let path = self.path(side.facts(), &offer, near)?;
+        let path = self.path(side.port_info(), &offer, near)?;
         let theirs = self.connect(&mut *side, &path)?;
-        offer.facts.inline = Some(theirs.inline);
-        for (facts, ends) in offer.facts.others.iter_mut().zip(&theirs.others) {
-            facts.inline = Some(ends.inline);
+        offer.port_info.inline = Some(theirs.inline);
+        for (port_info, peer_info) in offer.port_info.others.iter_mut().zip(&theirs.others) {
+            port_info.inline = Some(peer_info.inline);
         }
-        self.watch.met(side.facts(), &offer.facts, &path);
+        self.watch.met(side.port_info(), &offer.port_info, &path);
         let mut steps: Vec<Step> = Vec::new();
-        let sizes = self.fitting(path.limits(&[side.facts(), &offer.facts]));
+        let sizes = self.fitting(path.limits(&[side.port_info(), &offer.port_info]));
         for size in &sizes {
             if !self.watch.progress(*size, 0.0) {
                 break;
@@ -134,7 +134,7 @@ impl Client<'_> {
         }
         self.connection.send(&Message::End)?;
         side.end();
-        Ok(Outcome { client: side.facts().clone(), server: offer.facts, path, steps })
+        Ok(Outcome { client: side.port_info().clone(), server: offer.port_info, path, steps })
     }
 
     /// Receives the next message. The observer receives all notes that arrive before that message.
@@ -152,16 +152,16 @@ impl Client<'_> {
 
     fn path(&mut self, client: &PortInfo, offer: &Offer, near: Near) -> Result<Path, Failure> {
         let plan = &self.request.plan;
-        let (found, due) = (offer.facts.all().count(), client.all().count());
+        let (found, due) = (offer.port_info.all().count(), client.all().count());
         if found != due {
             return self.connection.broken(format!("sent {found} ports, expected {due}"));
         }
         let theirs = std::iter::once(&offer.gid_index).chain(&offer.other_gid_indices);
         let ours = plan.placement.client.spots().into_iter().map(|spot| spot.gid_index);
         let asked: Vec<_> = ours.zip(theirs.copied().chain(std::iter::repeat(None))).map(<[_; 2]>::from).collect();
-        let path = path::choose_all(client, &offer.facts, &asked, plan, near)?;
+        let path = path::choose_all(client, &offer.port_info, &asked, plan, near)?;
         let is_default = !self.request.given.has(&[NAMED, SWEPT]);
-        let limits = path.limits(&[client, &offer.facts]);
+        let limits = path.limits(&[client, &offer.port_info]);
         if !is_default || !plan.workload.sizes.iter().any(|size| plan.fits(*size, limits)) {
             plan.check_limits(limits, if self.request.given.has(&[NAMED]) { NAMED } else { SWEPT })?;
         }
@@ -194,7 +194,7 @@ impl Client<'_> {
         let ours = side.create_queue_pairs(path)?;
         self.connection.send(&Message::PeerInfo(ours))?;
         let theirs = match self.receive()? {
-            Message::PeerInfo(ends) => ends,
+            Message::PeerInfo(peer_info) => peer_info,
             other => return self.connection.unexpected(&other, "ends"),
         };
         path::check_ends(&theirs, path, &self.request.plan).or_else(|what| self.connection.broken(what))?;

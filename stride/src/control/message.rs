@@ -22,7 +22,8 @@ pub struct Hello {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Offer {
     /// The server's device and port.
-    pub facts: PortInfo,
+    #[serde(rename = "facts")]
+    pub port_info: PortInfo,
     /// The index in the GID table that the user of either side gave.
     pub gid_index: Option<u32>,
     /// The indexes in the GID tables of further ports.

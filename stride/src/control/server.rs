@@ -82,15 +82,18 @@ impl Server<'_> {
         self.apply_options(&mut plan, &given)?;
         let mut side = self.factory.open(&plan, &plan.placement.server, Role::Server)?;
         let other_gid_indices = plan.placement.server.others.iter().map(|spot| spot.gid_index).collect();
-        let offer =
-            Offer { facts: side.facts().clone(), gid_index: plan.placement.server.gid_index, other_gid_indices };
+        let offer = Offer {
+            port_info: side.port_info().clone(),
+            gid_index: plan.placement.server.gid_index,
+            other_gid_indices,
+        };
         self.connection.send(&Message::Offer(Box::new(offer)))?;
         let path = self.connect(&mut *side, &plan)?;
-        (self.report)(Event::Met(Box::new(side.facts().clone()), path.clone()));
+        (self.report)(Event::Met(Box::new(side.port_info().clone()), path.clone()));
         loop {
             match self.connection.receive()? {
                 Message::Size(size)
-                    if plan.workload.sizes.contains(&size) && plan.fits(size, path.limits(&[side.facts()])) =>
+                    if plan.workload.sizes.contains(&size) && plan.fits(size, path.limits(&[side.port_info()])) =>
                 {
                     self.step(&mut *side, &plan, size)?;
                 }
@@ -187,12 +190,12 @@ impl Server<'_> {
             Message::Path(path) => path,
             other => return self.connection.unexpected(&other, "path"),
         };
-        path::check(&path, side.facts()).or_else(|what| self.connection.broken(what))?;
+        path::check(&path, side.port_info()).or_else(|what| self.connection.broken(what))?;
         let ours = side.create_queue_pairs(&path)?;
         // Receives before it sends, because the client sends before it receives. If both sides sent first and the
         // messages were long, each side could block while the other does not read.
         let theirs = match self.connection.receive()? {
-            Message::PeerInfo(ends) => ends,
+            Message::PeerInfo(peer_info) => peer_info,
             other => return self.connection.unexpected(&other, "ends"),
         };
         self.connection.send(&Message::PeerInfo(ours))?;

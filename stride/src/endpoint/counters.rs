@@ -51,8 +51,8 @@ impl Changes {
             return None;
         }
         let mut all = BTreeMap::new();
-        for (facts, changes) in ports {
-            let port = format!("{}/{}", facts.device, facts.port);
+        for (port_info, changes) in ports {
+            let port = format!("{}/{}", port_info.device, port_info.port);
             match changes {
                 Some(Self(changes)) => {
                     all.extend(changes.into_iter().map(|(name, change)| (format!("{port}/{name}"), change)));
@@ -252,20 +252,21 @@ mod tests {
         use crate::endpoint::{EndpointFactory, Role};
         use crate::plan::{Plan, SideConfig};
         let side = Fake::default().open(&Plan::default(), &SideConfig::default(), Role::Client).unwrap();
-        let facts = |port| PortInfo { port, ..side.facts().clone() };
+        let port_info = |port| PortInfo { port, ..side.port_info().clone() };
         let changes = |change| Some(Changes([("counters/symbol_error".to_owned(), Some(change))].into()));
         let of = |ports: &[(PortInfo, Option<Changes>)]| {
-            Changes::of_ports(ports.iter().map(|(facts, changes)| (facts, changes.clone()))).map(|all| all.to_string())
+            Changes::of_ports(ports.iter().map(|(port_info, changes)| (port_info, changes.clone())))
+                .map(|all| all.to_string())
         };
-        assert_eq!(of(&[(facts(1), changes(3))]).as_deref(), Some("counters/symbol_error +3"));
-        let both = of(&[(facts(1), changes(3)), (facts(2), changes(0))]);
+        assert_eq!(of(&[(port_info(1), changes(3))]).as_deref(), Some("counters/symbol_error +3"));
+        let both = of(&[(port_info(1), changes(3)), (port_info(2), changes(0))]);
         let expected = "fake0/1/counters/symbol_error +3, fake0/2/counters/symbol_error +0";
         assert_eq!(both.as_deref(), Some(expected));
-        let one = of(&[(facts(1), None), (facts(2), changes(1))]);
+        let one = of(&[(port_info(1), None), (port_info(2), changes(1))]);
         assert_eq!(one.as_deref(), Some("fake0/1 has no counters, fake0/2/counters/symbol_error +1"));
-        let unchanged = of(&[(facts(1), None), (facts(2), Some(Changes::default()))]);
+        let unchanged = of(&[(port_info(1), None), (port_info(2), Some(Changes::default()))]);
         assert_eq!(unchanged.as_deref(), Some("fake0/1 has no counters, no other counter changed"));
-        assert_eq!(of(&[(facts(1), None), (facts(2), None)]), None);
+        assert_eq!(of(&[(port_info(1), None), (port_info(2), None)]), None);
     }
 
     #[test]

@@ -72,13 +72,13 @@ impl EndpointFactory for Fake {
     fn open(&self, plan: &Plan, config: &SideConfig, role: Role) -> Result<Box<dyn Endpoint>> {
         let ports = config.each_port();
         let mut ports = ports.iter().map(|config| self.port(plan, config, role)).collect::<Result<Vec<_>>>()?;
-        let mut facts = ports.remove(0);
-        facts.others = ports;
+        let mut port_info = ports.remove(0);
+        port_info.others = ports;
         counters::find(&COUNTERS.map(str::to_owned), &plan.sampling.counters, "port 1 of fake0").map_err(Error::msg)?;
-        let side = FakeEndpoint { factory: self.clone(), plan: plan.clone(), role, facts, prepared: None };
+        let side = FakeEndpoint { factory: self.clone(), plan: plan.clone(), role, port_info, prepared: None };
         if self.lacks == Some(plan.workload.operation) {
             return Err(
-                Unsupported(format!("{} does not support {}", side.facts.device, plan.workload.operation)).into()
+                Unsupported(format!("{} does not support {}", side.port_info.device, plan.workload.operation)).into()
             );
         }
         side.reach(Stage::Open)?;
@@ -88,22 +88,22 @@ impl EndpointFactory for Fake {
 
 impl Fake {
     fn port(&self, plan: &Plan, config: &SideConfig, role: Role) -> Result<PortInfo> {
-        let mut facts = facts(config, role);
-        facts.mtu = self.mtu.unwrap_or(facts.mtu);
-        facts.provider = self.provider.unwrap_or(&facts.provider).to_owned();
+        let mut port_info = port_info(config, role);
+        port_info.mtu = self.mtu.unwrap_or(port_info.mtu);
+        port_info.provider = self.provider.unwrap_or(&port_info.provider).to_owned();
         if self.is_infiniband {
-            facts.link_layer = "InfiniBand".to_owned();
-            facts.lid = if role == Role::Client { 1 } else { 2 };
-            facts.gids.truncate(1);
-            facts.gids.iter_mut().for_each(|gid| gid.kind = "IB".to_owned());
+            port_info.link_layer = "InfiniBand".to_owned();
+            port_info.lid = if role == Role::Client { 1 } else { 2 };
+            port_info.gids.truncate(1);
+            port_info.gids.iter_mut().for_each(|gid| gid.kind = "IB".to_owned());
         }
-        facts.check_dlid().map_err(Error::msg)?;
+        port_info.check_dlid().map_err(Error::msg)?;
         let (index, length) = (config.pkey_index.unwrap_or(0), PKEYS.len() as u16);
         let key = |index: u16| PKEYS.get(usize::from(index)).copied();
         let partition = Partition::find(index, length, key, "port 1 of fake0").map_err(Error::msg)?;
-        facts.partition = Some(partition).filter(|_| !plan.attributes.uses_rdma_cm);
-        facts.longest = self.longest[usize::from(role == Role::Server)];
-        Ok(facts)
+        port_info.partition = Some(partition).filter(|_| !plan.attributes.uses_rdma_cm);
+        port_info.longest = self.longest[usize::from(role == Role::Server)];
+        Ok(port_info)
     }
 }
 
@@ -111,14 +111,14 @@ struct FakeEndpoint {
     factory: Fake,
     plan: Plan,
     role: Role,
-    facts: PortInfo,
+    port_info: PortInfo,
     prepared: Option<u64>,
 }
 
 impl FakeEndpoint {
     fn reach(&self, stage: Stage) -> Result<()> {
         if self.factory.fails == Some((self.role, stage)) {
-            bail!("{} fails at {stage:?}, as configured", self.facts.device);
+            bail!("{} fails at {stage:?}, as configured", self.port_info.device);
         }
         Ok(())
     }
@@ -147,8 +147,8 @@ impl FakeEndpoint {
 }
 
 impl Endpoint for FakeEndpoint {
-    fn facts(&self) -> &PortInfo {
-        &self.facts
+    fn port_info(&self) -> &PortInfo {
+        &self.port_info
     }
 
     fn create_queue_pairs(&mut self, path: &Path) -> Result<PeerInfo> {
@@ -160,17 +160,17 @@ impl Endpoint for FakeEndpoint {
         };
         let end = |number| QpAddress { number, psn: 0, address: 0x1000, rkey: 1, intake: intake(number) };
         let inline = self.plan.queues.inline.unwrap_or(0);
-        let of = |(facts, path): (&PortInfo, &Path)| {
+        let of = |(port_info, path): (&PortInfo, &Path)| {
             let index = if self.role == Role::Client { path.client_gid } else { path.server_gid };
-            let gid = facts.gids.iter().find(|gid| Some(gid.index) == index).map(|gid| gid.gid.clone());
+            let gid = port_info.gids.iter().find(|gid| Some(gid.index) == index).map(|gid| gid.gid.clone());
             let queue_pairs = (0..self.plan.queues.queue_pairs / self.plan.ports()).map(end).collect();
-            PeerInfo { lid: facts.lid, gid, reads: 16, queue_pairs, inline, listening: None, others: Vec::new() }
+            PeerInfo { lid: port_info.lid, gid, reads: 16, queue_pairs, inline, listening: None, others: Vec::new() }
         };
-        let mut all: Vec<_> = self.facts.all().zip(path.all()).map(of).collect();
+        let mut all: Vec<_> = self.port_info.all().zip(path.all()).map(of).collect();
         let mut ends = all.remove(0);
         ends.others = all;
-        self.facts.inline = Some(inline);
-        self.facts.others.iter_mut().for_each(|facts| facts.inline = Some(inline));
+        self.port_info.inline = Some(inline);
+        self.port_info.others.iter_mut().for_each(|port_info| port_info.inline = Some(inline));
         Ok(ends)
     }
 
@@ -242,7 +242,7 @@ impl Endpoint for FakeEndpoint {
     }
 }
 
-fn facts(config: &SideConfig, role: Role) -> PortInfo {
+fn port_info(config: &SideConfig, role: Role) -> PortInfo {
     let gid = |index, gid: &str, kind: &str| GidInfo {
         index,
         gid: gid.to_owned(),

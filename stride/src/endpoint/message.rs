@@ -30,20 +30,20 @@ const TICK: Duration = Duration::from_millis(20);
 struct MessageEndpoint {
     plan: Plan,
     role: Role,
-    facts: PortInfo,
+    port_info: PortInfo,
     worker: Worker,
     listener: Option<ListenId>,
     connection: Option<ConnectionId>,
     message: Vec<u8>,
 }
 
-/// Opens a side that uses the port of `facts`.
-pub(super) fn open(plan: &Plan, facts: PortInfo, role: Role) -> Result<Box<dyn Endpoint>> {
-    Ok(Box::new(MessageEndpoint::new(plan, facts, role)?))
+/// Opens a side that uses the port of `port_info`.
+pub(super) fn open(plan: &Plan, port_info: PortInfo, role: Role) -> Result<Box<dyn Endpoint>> {
+    Ok(Box::new(MessageEndpoint::new(plan, port_info, role)?))
 }
 
 impl MessageEndpoint {
-    fn new(plan: &Plan, facts: PortInfo, role: Role) -> Result<Self> {
+    fn new(plan: &Plan, port_info: PortInfo, role: Role) -> Result<Self> {
         let is_one = plan.queues.queue_pairs == 1 && plan.queues.threads == 1;
         let is_ack = plan.workload.measure == Measure::Latency(Semantics::Ack);
         let is_one_way = !plan.workload.direction.is_both() && !plan.workload.direction.is_reversed();
@@ -55,16 +55,16 @@ impl MessageEndpoint {
         let largest = plan.workload.sizes.iter().max().copied().unwrap_or(0) as usize;
         let mut options = Options::default();
         options.transport = trespass::Transport::Rdma;
-        options.device = Some(facts.device.clone());
+        options.device = Some(port_info.device.clone());
         options.send_high_water = (plan.queues.tx_depth as usize * largest).clamp(64 << 10, 256 << 20);
         let worker = Worker::new(&options)?;
-        Ok(Self { plan: plan.clone(), role, facts, worker, listener: None, connection: None, message: Vec::new() })
+        Ok(Self { plan: plan.clone(), role, port_info, worker, listener: None, connection: None, message: Vec::new() })
     }
 
     /// Returns the address of this side's port on the path, also in the form of a GID.
     fn address(&self, path: &Path) -> Result<(IpAddr, String)> {
         let index = if self.role == Role::Client { path.client_gid } else { path.server_gid };
-        let gid = self.facts.gids.iter().find(|gid| Some(gid.index) == index);
+        let gid = self.port_info.gids.iter().find(|gid| Some(gid.index) == index);
         let text = gid.map(|gid| gid.gid.clone()).context("msg connects by IP addresses, and the port has no GID")?;
         Ok((ip(&text)?, text))
     }
@@ -89,8 +89,8 @@ impl MessageEndpoint {
 }
 
 impl Endpoint for MessageEndpoint {
-    fn facts(&self) -> &PortInfo {
-        &self.facts
+    fn port_info(&self) -> &PortInfo {
+        &self.port_info
     }
 
     fn create_queue_pairs(&mut self, path: &Path) -> Result<PeerInfo> {
@@ -104,12 +104,12 @@ impl Endpoint for MessageEndpoint {
                 Some(Listening { port, token: 0 })
             }
         };
-        self.facts.inline = None;
+        self.port_info.inline = None;
         // The queue pair has no number yet, because the library creates it when it connects.
         let queue_pairs = vec![QpAddress { number: 0, psn: 0, address: 0, rkey: 0, intake: None }];
-        let reads = u8::try_from(self.facts.reads[1]).unwrap_or(u8::MAX);
+        let reads = u8::try_from(self.port_info.reads[1]).unwrap_or(u8::MAX);
         Ok(PeerInfo {
-            lid: self.facts.lid,
+            lid: self.port_info.lid,
             gid: Some(gid),
             reads,
             queue_pairs,

@@ -195,7 +195,7 @@ pub struct StepProgress<'a> {
 /// One side of a test, whose device is open.
 pub trait Endpoint {
     /// Returns the description of the device and its port.
-    fn facts(&self) -> &PortInfo;
+    fn port_info(&self) -> &PortInfo;
 
     /// Creates the queue pairs.
     ///

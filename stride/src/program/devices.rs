@@ -43,23 +43,23 @@ pub(super) fn devices(out: &mut dyn Write) -> Result<()> {
     let mut table = Grid::default();
     table.push(["device", "port", "state", "usable", "link", "Gb/s", "MTU", "NUMA", "from", "GPUs near", "GIDs"]);
     let Found { ports, failed, abilities } = ports(&gpus)?;
-    for DevicePort { state, obstacle, facts, gpus } in ports {
-        let gids = facts
+    for DevicePort { state, obstacle, port_info, gpus } in ports {
+        let gids = port_info
             .gids
             .iter()
             .map(|gid| format!("{} {} ({}{})", gid.index, gid.gid, gid.kind, interface(&gid.interface)));
-        let gigabits = facts.gigabits.map_or_else(|| "-".to_owned(), |gigabits| format!("{gigabits:.0}"));
-        let node = facts.numa_node.map_or_else(|| "-".to_owned(), |node| node.to_string());
+        let gigabits = port_info.gigabits.map_or_else(|| "-".to_owned(), |gigabits| format!("{gigabits:.0}"));
+        let node = port_info.numa_node.map_or_else(|| "-".to_owned(), |node| node.to_string());
         table.push([
-            facts.device,
-            facts.port.to_string(),
+            port_info.device,
+            port_info.port.to_string(),
             state,
             obstacle.map_or_else(|| "yes".to_owned(), |why| format!("no: {why}")),
-            facts.link_layer,
+            port_info.link_layer,
             gigabits,
-            facts.mtu.to_string(),
+            port_info.mtu.to_string(),
             node,
-            facts.provider,
+            port_info.provider,
             gpus.as_ref().map_or_else(|| "-".to_owned(), near),
             gids.collect::<Vec<_>>().join("\n"),
         ]);

@@ -12,35 +12,36 @@ pub(super) fn head(plan: &Plan, client: &PortInfo, server: &PortInfo, path: &Pat
         Measure::Bandwidth => "bandwidth".to_owned(),
         Measure::Latency(semantics) => format!("latency ({semantics})"),
     };
-    let port = |facts: &PortInfo, gid: Option<u32>| {
-        let found = facts.gids.iter().find(|fact| Some(fact.index) == gid);
+    let port = |port_info: &PortInfo, gid: Option<u32>| {
+        let found = port_info.gids.iter().find(|fact| Some(fact.index) == gid);
         let gid = match found {
             // The GID is left out, because librdmacm chooses it.
             _ if plan.attributes.uses_rdma_cm => String::new(),
-            None => format!(", LID {}", facts.lid),
+            None => format!(", LID {}", port_info.lid),
             Some(fact) => format!(", GID {} ({}, {})", fact.index, fact.gid, fact.kind),
         };
-        let memory = facts.gpu.as_ref().zip(facts.registration);
+        let memory = port_info.gpu.as_ref().zip(port_info.registration);
         let memory =
             memory.map_or_else(String::new, |(gpu, registration)| format!(", memory of {gpu} ({registration})"));
-        let partition = facts.partition.filter(|partition| partition.index > 0);
+        let partition = port_info.partition.filter(|partition| partition.index > 0);
         let partition = partition.map_or_else(String::new, |partition| format!(", {partition}"));
-        let lid = facts.dlid.map_or_else(String::new, |lid| format!(", to LID {lid}"));
-        let node = report::bound(facts);
-        format!("{} on {}{gid}{lid}{partition}{memory}{node}", facts.name(), facts.host)
+        let lid = port_info.dlid.map_or_else(String::new, |lid| format!(", to LID {lid}"));
+        let node = report::bound(port_info);
+        format!("{} on {}{gid}{lid}{partition}{memory}{node}", port_info.name(), port_info.host)
     };
     // The inline size is only shown for a side that sends data. A side that requests reads or atomics sends none.
-    let inline = |facts: &PortInfo, sends: bool| {
-        let inline = facts.inline.filter(|_| sends && !plan.workload.operation.fetches());
+    let inline = |port_info: &PortInfo, sends: bool| {
+        let inline = port_info.inline.filter(|_| sends && !plan.workload.operation.fetches());
         inline.map_or_else(String::new, |bytes| match bytes {
             0 => ", none inline".to_owned(),
             bytes => format!(", up to {bytes} bytes inline"),
         })
     };
     // Each port has a line of its own.
-    let side = |facts: &PortInfo, gid: fn(&Path) -> Option<u32>, sends: bool| {
-        let ports = facts.all().zip(path.all());
-        let ports = ports.map(|(facts, path)| format!("{}{}", port(facts, gid(path)), inline(facts, sends)));
+    let side = |port_info: &PortInfo, gid: fn(&Path) -> Option<u32>, sends: bool| {
+        let ports = port_info.all().zip(path.all());
+        let ports =
+            ports.map(|(port_info, path)| format!("{}{}", port(port_info, gid(path)), inline(port_info, sends)));
         ports.collect::<Vec<_>>().join("\n          ")
     };
     let mut mtus: Vec<_> = path.all().map(|path| path.mtu.to_string()).collect();
@@ -97,11 +98,11 @@ mod tests {
         let mut plan = Plan::default();
         change(&mut plan);
         let side = Fake::default().open(&Plan::default(), &SideConfig::default(), Role::Client).expect("a fake one");
-        let gid = side.facts().gids.first().map(|fact| fact.index);
+        let gid = side.port_info().gids.first().map(|fact| fact.index);
         head(
             &plan,
-            side.facts(),
-            side.facts(),
+            side.port_info(),
+            side.port_info(),
             &Path { client_gid: gid, server_gid: gid, mtu: 1024, others: Vec::new() },
         )
     }
@@ -124,7 +125,7 @@ mod tests {
             placement: Placement { client: config.clone(), server: config, ..Placement::default() },
             ..Plan::default()
         };
-        let side = |config: &SideConfig| Fake::default().open(&plan, config, Role::Client).unwrap().facts().clone();
+        let side = |config: &SideConfig| Fake::default().open(&plan, config, Role::Client).unwrap().port_info().clone();
         let (client, server) = (side(&plan.placement.client), side(&plan.placement.server));
         let way = |client_gid, mtu| Path { client_gid, server_gid: Some(3), mtu, others: Vec::new() };
         let path = Path { others: vec![way(Some(2), 1024)], ..way(Some(3), 4096) };
@@ -161,10 +162,10 @@ mod tests {
 
     #[test]
     fn header_has_inline_sizes_of_senders() {
-        let facts =
-            Fake::default().open(&Plan::default(), &SideConfig::default(), Role::Client).unwrap().facts().clone();
-        let bound = PortInfo { inline: Some(220), is_bound: true, numa_node: Some(1), ..facts.clone() };
-        let none = PortInfo { inline: Some(0), ..facts };
+        let port_info =
+            Fake::default().open(&Plan::default(), &SideConfig::default(), Role::Client).unwrap().port_info().clone();
+        let bound = PortInfo { inline: Some(220), is_bound: true, numa_node: Some(1), ..port_info.clone() };
+        let none = PortInfo { inline: Some(0), ..port_info };
         let path = Path { client_gid: None, server_gid: None, mtu: 1024, others: Vec::new() };
         let lines = |plan: &Plan| head(plan, &bound, &none, &path).lines().map(str::to_owned).collect::<Vec<_>>();
         let both = lines(&Plan {

@@ -166,7 +166,8 @@ fn keep(
     let Some(environment) = &screen.environment else {
         let named = [&output.json, &output.csv, &output.plot].into_iter().flatten();
         let old = named.filter(|file| !files::is_open(file));
-        let old = old.filter(|file| fs::metadata(file).is_ok_and(|facts| facts.is_file() && facts.len() > 0));
+        let old =
+            old.filter(|file| fs::metadata(file).is_ok_and(|port_info| port_info.is_file() && port_info.len() > 0));
         old.for_each(|file| print_line(&format!("nothing was measured; {} is unchanged", file.display())));
         return Ok(());
     };
@@ -236,8 +237,8 @@ mod tests {
     }
 
     impl Endpoint for LossyEndpoint {
-        fn facts(&self) -> &PortInfo {
-            self.0.facts()
+        fn port_info(&self) -> &PortInfo {
+            self.0.port_info()
         }
 
         fn create_queue_pairs(&mut self, path: &endpoint::Path) -> Result<PeerInfo> {
@@ -247,7 +248,7 @@ mod tests {
         fn connect(&mut self, path: &endpoint::Path, theirs: &PeerInfo) -> Result<()> {
             let mut theirs = theirs.clone();
             let of = self.1;
-            let spoil = |ends: &mut PeerInfo| ends.queue_pairs.iter_mut().for_each(|end| end.rkey ^= 0x5555);
+            let spoil = |peer_info: &mut PeerInfo| peer_info.queue_pairs.iter_mut().for_each(|end| end.rkey ^= 0x5555);
             if matches!(of, Some(Loss::All)) {
                 spoil(&mut theirs);
             }
@@ -432,14 +433,15 @@ mod tests {
         for is_endless in [true, false] {
             plan.workload.is_endless = is_endless;
             let mut screen = Console::new(&plan, &output);
-            let facts = Fake::default().open(&plan, &plan.placement.client, Role::Client).unwrap().facts().clone();
+            let port_info =
+                Fake::default().open(&plan, &plan.placement.client, Role::Client).unwrap().port_info().clone();
             let path = endpoint::Path { client_gid: None, server_gid: None, mtu: 4096, others: Vec::new() };
             screen.environment = Some(Environment::new(
                 std::time::SystemTime::now(),
                 Vec::new(),
                 plan.clone(),
                 path,
-                [facts.clone(), facts],
+                [port_info.clone(), port_info],
             ));
             screen.unmeasured = vec![64];
             let has_hint = hints_of(&screen).iter().any(|hint| hint.contains("Try a longer -D"));

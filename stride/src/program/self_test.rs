@@ -149,7 +149,7 @@ struct Report(Vec<(Case, Verdict)>);
 fn transports(config: &SideConfig, factory: &dyn EndpointFactory) -> Vec<Transport> {
     // If the device cannot be opened, each test will report that.
     let side = factory.open(&Plan::default(), config, Role::Client);
-    let provider = side.map_or_else(|_| String::new(), |side| side.facts().provider.clone());
+    let provider = side.map_or_else(|_| String::new(), |side| side.port_info().provider.clone());
     TRANSPORTS.into_iter().chain(Transport::of_driver(&provider)).collect()
 }
 
@@ -182,8 +182,8 @@ fn run(config: &SideConfig, factory: &dyn EndpointFactory, out: &mut dyn Write) 
 }
 
 fn head(met: Option<&(PortInfo, Path)>, transports: &[Transport], out: &mut dyn Write) -> io::Result<()> {
-    if let Some((facts, path)) = met {
-        let PortInfo { device, port, host, provider, .. } = facts;
+    if let Some((port_info, path)) = met {
+        let PortInfo { device, port, host, provider, .. } = port_info;
         writeln!(out, "self-test of {device} port {port} on {host} ({provider}), MTU {}\n", path.mtu)?;
     }
     let names: Vec<_> = transports.iter().map(|transport| format!("{:>11}", transport.to_string())).collect();

@@ -67,8 +67,11 @@ pub(super) fn serve(service: Service, factory: &dyn EndpointFactory) -> Result<E
 
 /// Prints a line for each event.
 fn print_event(event: Event) {
-    if let Event::Met(facts, _) = &event {
-        facts.all().filter_map(|port| far(port, "--cpu")).for_each(|hint| print_line(&format!("  warning: {hint}")));
+    if let Event::Met(port_info, _) = &event {
+        port_info
+            .all()
+            .filter_map(|port| far(port, "--cpu"))
+            .for_each(|hint| print_line(&format!("  warning: {hint}")));
     }
     print_line(&line(event));
 }
@@ -85,8 +88,8 @@ fn line(event: Event) -> String {
             format!("  {} {what}, {sizes}", plan.workload.operation)
         }
         Event::Note(text) => format!("  {text}"),
-        Event::Met(facts, path) => {
-            let ports = facts.all().zip(path.all());
+        Event::Met(port_info, path) => {
+            let ports = port_info.all().zip(path.all());
             let line = |(port, path): (&PortInfo, &Path)| {
                 format!("  on {}, MTU {}{}", port.name(), path.mtu, report::bound(port))
             };

@@ -30,12 +30,12 @@ pub(super) fn warnings(step: &Step, sides: Option<[&PortInfo; 2]>) -> Vec<String
             ));
             continue;
         }
-        let facts = sides.map(|[client, server]| if name == "client" { client } else { server });
+        let port_info = sides.map(|[client, server]| if name == "client" { client } else { server });
         for (at, (sender, receiver)) in sender.ports.iter().zip(&receiver.ports).enumerate() {
             if is_silent(sender, receiver) {
-                let port = facts
-                    .and_then(|facts| facts.all().nth(at))
-                    .map_or_else(String::new, |facts| format!(", {},", facts.name()));
+                let port = port_info
+                    .and_then(|port_info| port_info.all().nth(at))
+                    .map_or_else(String::new, |port_info| format!(", {},", port_info.name()));
                 all.push(format!(
                     "{size}: nothing that the {name} sent from port {} of the test{port} arrived. This port counts as \
                      zero, and the size misses --min-gbps and --min-mpps.",

@@ -49,8 +49,8 @@ impl Environment {
 /// port is used several times with different GIDs, its names also contain the GIDs.
 pub fn ports(client: &PortInfo, server: &PortInfo, path: &Path) -> Vec<String> {
     let join = |(ours, theirs): (String, String)| if ours == theirs { ours } else { format!("{ours} to {theirs}") };
-    let gid = |facts: &PortInfo, gid: Option<u32>| {
-        gid.map_or_else(|| facts.name(), |gid| format!("{} GID {gid}", facts.name()))
+    let gid = |port_info: &PortInfo, gid: Option<u32>| {
+        gid.map_or_else(|| port_info.name(), |gid| format!("{} GID {gid}", port_info.name()))
     };
     let pairs = || client.all().zip(server.all()).zip(path.all());
     let short: Vec<_> = pairs().map(|((ours, theirs), _)| join((ours.name(), theirs.name()))).collect();
@@ -62,8 +62,8 @@ pub fn ports(client: &PortInfo, server: &PortInfo, path: &Path) -> Vec<String> {
 
 /// Returns the NUMA node to which threads are bound by default, in a form that can end a line. The text is empty if
 /// they are not bound.
-pub fn bound(facts: &PortInfo) -> String {
-    let node = facts.numa_node.filter(|_| facts.is_bound);
+pub fn bound(port_info: &PortInfo) -> String {
+    let node = port_info.numa_node.filter(|_| port_info.is_bound);
     node.map_or_else(String::new, |node| format!(", threads on NUMA node {node}"))
 }
 

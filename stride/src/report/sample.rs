@@ -58,7 +58,7 @@ pub(crate) fn plan(measure: Measure) -> Plan {
     }
 }
 
-pub(super) fn facts(host: &str) -> PortInfo {
+pub(super) fn port_info(host: &str) -> PortInfo {
     PortInfo {
         version: "0.5.0".to_owned(),
         host: host.to_owned(),
@@ -107,7 +107,7 @@ pub(super) fn path() -> Path {
 pub(crate) fn environment(measure: Measure) -> Environment {
     let command_line = ["stride-perf", "write", "bw", "server, one"].map(str::to_owned).to_vec();
     let time = UNIX_EPOCH + Duration::from_secs(1_782_907_200);
-    Environment::new(time, command_line, plan(measure), path(), ["one", "two"].map(facts))
+    Environment::new(time, command_line, plan(measure), path(), ["one", "two"].map(port_info))
 }
 
 /// Changes the environment to that of a test over two ports, which are on two devices of the server.

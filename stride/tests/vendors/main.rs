@@ -70,10 +70,10 @@ fn device_of_another_provider_is_not_called_softrnic() {
     install_mlx5();
     let recording = Recording::of_system();
     let side = open(&plan(&recording, Transport::Dc, Operation::Write), Role::Client);
-    let (facts, list) = (side.facts(), DeviceList::new().unwrap());
+    let (port_info, list) = (side.port_info(), DeviceList::new().unwrap());
     let device = list.find(&recording.name()).unwrap();
-    assert_eq!((device.sysfs_path(), device.provider(), facts.provider.as_str()), (None, None, "unknown"));
-    assert!(!facts.is_soft());
+    assert_eq!((device.sysfs_path(), device.provider(), port_info.provider.as_str()), (None, None, "unknown"));
+    assert!(!port_info.is_soft());
 }
 
 #[test]
@@ -209,7 +209,7 @@ fn each_dc_request_names_the_peers_target() {
 fn dc_queue_pairs_use_the_given_partition() {
     install_mlx5();
     let recording = Recording::of_system();
-    recording.edit(|facts| facts.port.pkey_tbl_len = 3);
+    recording.edit(|port_info| port_info.port.pkey_tbl_len = 3);
     let config = SideConfig { device: Some(recording.name()), pkey_index: Some(2), ..SideConfig::default() };
     let plan = Plan {
         placement: Placement {
@@ -275,7 +275,7 @@ fn peer_without_dc_target_is_an_error() {
 fn each_srd_request_names_the_peers_queue_pair() {
     install_efa();
     let recording = Recording::of_system();
-    recording.edit(|facts| facts.port.max_msg_sz = 8928);
+    recording.edit(|port_info| port_info.port.max_msg_sz = 8928);
     for operation in [
         Operation::Write,
         Operation::WriteWithImmediate,
@@ -286,7 +286,7 @@ fn each_srd_request_names_the_peers_queue_pair() {
         let plan = plan(&recording, Transport::Srd, operation);
         let (mut client, mut server) = (open(&plan, Role::Client), open(&plan, Role::Server));
         let is_send = matches!(operation, Operation::Send | Operation::SendWithImmediate);
-        assert_eq!(client.facts().longest, Some(if is_send { 8928 } else { 1 << 30 }), "{operation}");
+        assert_eq!(client.port_info().longest, Some(if is_send { 8928 } else { 1 << 30 }), "{operation}");
         recording.calls();
         let near = client.create_queue_pairs(&path()).unwrap();
         let calls = recording.calls();
@@ -396,7 +396,7 @@ fn vendor_device_is_preferred_by_default() {
             },
             ..plan(&first, transport, Operation::Write)
         };
-        assert_eq!(open(&plan, Role::Client).facts().device, taken.name(), "{transport}");
+        assert_eq!(open(&plan, Role::Client).port_info().device, taken.name(), "{transport}");
     }
     // If no device supports the vendor's transport, the error names the first device.
     second.without("mlx5dv_is_supported");

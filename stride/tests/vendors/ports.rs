@@ -50,7 +50,7 @@ fn unnamed_ports_belong_to_one_device() {
         let plan =
             Plan { queues: Queues { queue_pairs: count, threads: count, ..Queues::default() }, ..Plan::default() };
         let side = Verbs.open(&plan, &at(ports), role).map_err(|error| format!("{error:#}"))?;
-        Ok(side.facts().all().map(|facts| (facts.device.clone(), facts.port)).collect::<Vec<_>>())
+        Ok(side.port_info().all().map(|port_info| (port_info.device.clone(), port_info.port)).collect::<Vec<_>>())
     };
     let (first, second) = (one.name(), two.name());
     for role in [Role::Client, Role::Server] {
@@ -75,10 +75,10 @@ fn unnamed_ports_belong_to_one_device() {
 /// Returns a device that has two ports, each with a GID.
 fn of_two_ports() -> Recording {
     let recording = Recording::of_system();
-    recording.edit(|facts| {
-        facts.device.orig_attr.phys_port_cnt = 2;
-        let second = ibv_gid_entry { gid_index: 1, port_num: 2, ..facts.gids[0] };
-        facts.gids.push(second);
+    recording.edit(|port_info| {
+        port_info.device.orig_attr.phys_port_cnt = 2;
+        let second = ibv_gid_entry { gid_index: 1, port_num: 2, ..port_info.gids[0] };
+        port_info.gids.push(second);
     });
     recording
 }
@@ -112,8 +112,9 @@ fn queue_pairs_divide_equally_among_ports() {
     let open = |config: &SideConfig, role| Verbs.open(&plan, config, role).unwrap();
     let (mut client, mut server) =
         (open(&plan.placement.client, Role::Client), open(&plan.placement.server, Role::Server));
-    assert_eq!(client.facts().all().map(|facts| facts.port).collect::<Vec<_>>(), [1, 2]);
-    let gids = |side: &dyn Endpoint| side.facts().all().map(|facts| facts.gids[0].index).collect::<Vec<_>>();
+    assert_eq!(client.port_info().all().map(|port_info| port_info.port).collect::<Vec<_>>(), [1, 2]);
+    let gids =
+        |side: &dyn Endpoint| side.port_info().all().map(|port_info| port_info.gids[0].index).collect::<Vec<_>>();
     assert_eq!(gids(&*client), [0, 1], "each has its own table");
     let way = |gid| Path { client_gid: Some(gid), server_gid: Some(gid), mtu: 1024, others: Vec::new() };
     let path = Path { others: vec![way(1)], ..way(0) };
@@ -132,7 +133,7 @@ fn queue_pairs_divide_equally_among_ports() {
 #[test]
 fn inactive_port_error_names_it() {
     let recording = of_two_ports();
-    recording.edit(|facts| facts.port.state = rdma_mummy_sys::ibv_port_state::IBV_PORT_DOWN);
+    recording.edit(|port_info| port_info.port.state = rdma_mummy_sys::ibv_port_state::IBV_PORT_DOWN);
     let plan = plan(&recording);
     let error = Verbs.open(&plan, &plan.placement.client, Role::Client).map(drop).unwrap_err().to_string();
     assert!(error.starts_with(&format!("port 1 of {} is ", recording.name())), "{error}");

@@ -19,8 +19,8 @@ pub(super) type Rank = (bool, bool, bool, bool, u8);
 
 impl Gid {
     /// Returns the GIDs in the table of a port, except for unreadable and empty entries.
-    pub(super) fn all(facts: &PortInfo) -> Vec<Self> {
-        let read = facts.gids.iter().filter_map(|fact| {
+    pub(super) fn all(port_info: &PortInfo) -> Vec<Self> {
+        let read = port_info.gids.iter().filter_map(|fact| {
             let gid = fact.gid.parse::<Ipv6Addr>().ok().filter(|gid| !gid.is_unspecified())?;
             Some(Self { index: fact.index, gid, kind: fact.kind.clone(), prefix: fact.prefix })
         });

@@ -77,7 +77,7 @@ pub fn choose(
 /// Checks that two softrnic devices can reach each other. softrnic devices connect only processes of the same user, in
 /// the same network namespace of one host.
 fn check_softrnic(client: &PortInfo, server: &PortInfo) -> Result<(), Contradiction> {
-    let name = |facts: &PortInfo| format!("{} of {}", facts.device, facts.host);
+    let name = |port_info: &PortInfo| format!("{} of {}", port_info.device, port_info.host);
     match (client.is_soft(), server.is_soft()) {
         (false, false) => Ok(()),
         (true, true) => {
@@ -150,26 +150,26 @@ fn check_one(path: &Path, own: &PortInfo) -> Result<(), String> {
 /// # Errors
 ///
 /// Returns how the peer has violated the protocol.
-pub(super) fn check_ends(ends: &PeerInfo, path: &Path, plan: &Plan) -> Result<(), String> {
-    let (ports, ways) = (ends.all().count(), path.all().count());
+pub(super) fn check_ends(peer_info: &PeerInfo, path: &Path, plan: &Plan) -> Result<(), String> {
+    let (ports, ways) = (peer_info.all().count(), path.all().count());
     if ports != ways {
         return Err(format!("sent queue pairs of {ports} ports, expected {ways}"));
     }
-    ends.all().zip(path.all()).try_for_each(|(ends, path)| check_ends_of(ends, path, plan))
+    peer_info.all().zip(path.all()).try_for_each(|(peer_info, path)| check_ends_of(peer_info, path, plan))
 }
 
 /// Checks the description of the peer's queue pairs for one port.
-fn check_ends_of(ends: &PeerInfo, path: &Path, plan: &Plan) -> Result<(), String> {
-    let (found, due) = (ends.queue_pairs.len(), plan.queues.queue_pairs / plan.ports());
+fn check_ends_of(peer_info: &PeerInfo, path: &Path, plan: &Plan) -> Result<(), String> {
+    let (found, due) = (peer_info.queue_pairs.len(), plan.queues.queue_pairs / plan.ports());
     if found != due as usize {
         return Err(format!("sent {found} queue pairs, expected {due}"));
     }
     if let Some(index) =
-        ends.queue_pairs.iter().position(|end| !Intake::is_of(end.intake.as_ref(), plan.attributes.transport))
+        peer_info.queue_pairs.iter().position(|end| !Intake::is_of(end.intake.as_ref(), plan.attributes.transport))
     {
         return Err(format!("sent a target for queue pair {index} that {} does not use", plan.attributes.transport));
     }
-    match &ends.gid {
+    match &peer_info.gid {
         Some(text) if text.parse::<std::net::Ipv6Addr>().is_err() => Err(format!("sent a malformed GID: {text:?}")),
         None if path.client_gid.is_some() => Err("sent no GID".to_owned()),
         _ => Ok(()),
@@ -184,10 +184,10 @@ fn refuse<T>(sentence: String) -> Result<T, Contradiction> {
 fn packet(client: &PortInfo, server: &PortInfo, asked: Option<u32>) -> Result<u32, Contradiction> {
     let most = client.mtu.min(server.mtu);
     let Some(asked) = asked.filter(|asked| *asked > most) else { return Ok(asked.unwrap_or(most)) };
-    let (owner, facts) = if client.mtu == most { ("client", client) } else { ("server", server) };
+    let (owner, port_info) = if client.mtu == most { ("client", client) } else { ("server", server) };
     refuse(format!(
         "--mtu {asked} is above {most}, the MTU of port {} of the {owner}'s {}; give --mtu {most}",
-        facts.port, facts.device
+        port_info.port, port_info.device
     ))
 }
 
@@ -199,13 +199,13 @@ fn by_identifier(
     asked: [Option<u32>; 2],
     needed: bool,
 ) -> Result<Option<[u32; 2]>, Contradiction> {
-    let subnet = |facts: &PortInfo, asked: Option<u32>| {
-        let gids = Gid::all(facts);
+    let subnet = |port_info: &PortInfo, asked: Option<u32>| {
+        let gids = Gid::all(port_info);
         gids.into_iter().find(|gid| asked.is_none_or(|index| gid.index == index)).map(|gid| (gid.index, gid.subnet()))
     };
-    let missing = |owner: &str, facts: &PortInfo, asked: Option<u32>| {
+    let missing = |owner: &str, port_info: &PortInfo, asked: Option<u32>| {
         let index = asked.map_or_else(String::new, |index| format!(" of index {index}"));
-        Contradiction(format!("port {} of the {owner}'s {} has no GID{index}", facts.port, facts.device))
+        Contradiction(format!("port {} of the {owner}'s {} has no GID{index}", port_info.port, port_info.device))
     };
     let (ours, theirs) = (subnet(client, asked[0]), subnet(server, asked[1]));
     let has_identifiers = client.lid != 0 && server.lid != 0;
@@ -250,15 +250,15 @@ fn by_gid(
 }
 
 /// Returns all GIDs of a port, or only the requested one.
-fn asked_of(owner: &str, option: &str, facts: &PortInfo, asked: Option<u32>) -> Result<Vec<Gid>, Contradiction> {
-    let mut gids = Gid::all(facts);
+fn asked_of(owner: &str, option: &str, port_info: &PortInfo, asked: Option<u32>) -> Result<Vec<Gid>, Contradiction> {
+    let mut gids = Gid::all(port_info);
     if let Some(index) = asked {
         let all = gid::list(&gids);
         gids.retain(|gid| gid.index == index);
         if gids.is_empty() {
             return refuse(format!(
                 "{option} {index}: no such GID on port {} of the {owner}'s {}; it has {all}",
-                facts.port, facts.device
+                port_info.port, port_info.device
             ));
         }
     }

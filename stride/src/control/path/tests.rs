@@ -20,7 +20,7 @@ fn side(host: &str, gids: &[(&str, &str)]) -> PortInfo {
             prefix: prefix.parse().ok(),
         }
     };
-    PortInfo { host: host.to_owned(), gids: gids.iter().enumerate().map(gid).collect(), ..fake.facts().clone() }
+    PortInfo { host: host.to_owned(), gids: gids.iter().enumerate().map(gid).collect(), ..fake.port_info().clone() }
 }
 
 fn near(client: &str, server: &str) -> Near {
@@ -126,7 +126,7 @@ fn sides_must_share_a_partition() {
     let fake = |pkey_index, role| {
         let config = SideConfig { pkey_index, ..SideConfig::default() };
         let side = Fake::default().open(&Plan::default(), &config, role).unwrap();
-        side.facts().clone()
+        side.port_info().clone()
     };
     let of = |ours, theirs| {
         let (ours, theirs) = (fake(ours, Role::Client), fake(theirs, Role::Server));
@@ -199,7 +199,7 @@ fn client_path_is_checked() {
     assert_eq!(check(&two, &wide), Ok(()));
     let wrong = Path { others: vec![Path { mtu: 8192, ..path.clone() }], ..path.clone() };
     assert!(check(&wrong, &wide).is_err());
-    let ends = PeerInfo {
+    let peer_info = PeerInfo {
         lid: 0,
         gid: Some("::1".to_owned()),
         reads: 16,
@@ -208,7 +208,7 @@ fn client_path_is_checked() {
         listening: None,
         others: Vec::new(),
     };
-    assert!(check_ends(&ends, &path, &Plan::default()).unwrap_err().contains("0 queue pairs"));
+    assert!(check_ends(&peer_info, &path, &Plan::default()).unwrap_err().contains("0 queue pairs"));
     let (xrc, dc) = (Intake::Xrc { number: 1, srq: 2 }, Intake::Dc { number: 1, key: 2 });
     let all = [None, Some(xrc), Some(dc)];
     for (transport, right) in [
@@ -225,10 +225,10 @@ fn client_path_is_checked() {
         };
         for wrong in all {
             let end = |intake| QpAddress { number: 1, psn: 2, address: 3, rkey: 4, intake };
-            let ends = PeerInfo { queue_pairs: vec![end(right), end(wrong)], ..ends.clone() };
+            let peer_info = PeerInfo { queue_pairs: vec![end(right), end(wrong)], ..peer_info.clone() };
             let expected = format!("sent a target for queue pair 1 that {transport} does not use");
             let expected = if wrong == right { Ok(()) } else { Err(expected) };
-            assert_eq!(check_ends(&ends, &path, &plan), expected);
+            assert_eq!(check_ends(&peer_info, &path, &plan), expected);
         }
     }
 }
@@ -236,9 +236,9 @@ fn client_path_is_checked() {
 #[test]
 fn efa_devices_use_their_only_gid() {
     let efa = |host, gid| {
-        let mut facts = side(host, &[(gid, "IB")]);
-        facts.link_layer = "Unspecified".to_owned();
-        facts
+        let mut port_info = side(host, &[(gid, "IB")]);
+        port_info.link_layer = "Unspecified".to_owned();
+        port_info
     };
     let (client, server) = (efa("a", "fe80::1/64"), efa("b", "fe80::2/64"));
     let plan =

@@ -284,7 +284,7 @@ fn client_detects_a_server_that_hangs() {
         let (mut connection, _) = Connection::handshake(theirs, Role::Server, LONG).unwrap();
         let side = Fake::default().open(&Plan::default(), &SideConfig::default(), Role::Server).unwrap();
         let mut exchange = |message| connection.send(&message).and_then(|()| connection.receive()).unwrap();
-        let offer = Offer { facts: side.facts().clone(), gid_index: None, other_gid_indices: Vec::new() };
+        let offer = Offer { port_info: side.port_info().clone(), gid_index: None, other_gid_indices: Vec::new() };
         assert!(matches!(exchange(Message::Note("it begins".to_owned())), Message::Request(_)));
         assert!(matches!(exchange(Message::Offer(Box::new(offer))), Message::Path(_)));
         let Message::PeerInfo(ends) = exchange(Message::Note("it is connected".to_owned())) else { panic!("no ends") };
@@ -310,7 +310,7 @@ fn server_with_wrong_port_count_is_rejected() {
     let offered = |count, change: fn(&mut Plan)| {
         let config = SideConfig::default().spread(count);
         let side = Fake::default().open(&Plan::default(), &config, Role::Server).unwrap();
-        let offer = Offer { facts: side.facts().clone(), gid_index: None, other_gid_indices: Vec::new() };
+        let offer = Offer { port_info: side.port_info().clone(), gid_index: None, other_gid_indices: Vec::new() };
         let script = [hello(), message(&Message::Offer(Box::new(offer))), ends(1)].concat();
         let (connection, _) = Connection::handshake(Script(Cursor::new(script)), Role::Client, LONG).unwrap();
         let done = measure(connection, Near::default(), &Fake::default(), &request(change), &mut ());
@@ -324,8 +324,11 @@ fn server_with_wrong_port_count_is_rejected() {
 /// Returns the messages of a server that sends alone, up to the start of its step, followed by `messages`.
 fn scripted(messages: &[Message]) -> Vec<u8> {
     let side = Fake::default().open(&Plan::default(), &SideConfig::default(), Role::Server).unwrap();
-    let offer =
-        Message::Offer(Box::new(Offer { facts: side.facts().clone(), gid_index: None, other_gid_indices: Vec::new() }));
+    let offer = Message::Offer(Box::new(Offer {
+        port_info: side.port_info().clone(),
+        gid_index: None,
+        other_gid_indices: Vec::new(),
+    }));
     let before = [hello(), message(&offer), ends(1), message(&Message::Connected), message(&Message::Ready)].concat();
     messages.iter().fold(before, |all, next| [all, message(next)].concat())
 }

@@ -111,7 +111,7 @@ fn ports_connect_in_order() {
         plan.placement.server = SideConfig::default().at(vec![spot(2, Some(2)), spot(1, None)]);
     });
     let outcome = loopback(&Fake::default(), &request, LONG, &mut ()).unwrap();
-    let ports = |facts: &PortInfo| facts.all().map(|port| port.port).collect::<Vec<_>>();
+    let ports = |port_info: &PortInfo| port_info.all().map(|port| port.port).collect::<Vec<_>>();
     assert_eq!([ports(&outcome.client), ports(&outcome.server)], [[1, 2], [2, 1]]);
     let gids: Vec<_> = outcome.path.all().map(|path| (path.client_gid, path.server_gid)).collect();
     assert_eq!(gids, [(Some(2), Some(2)), (Some(1), Some(1))]);
@@ -334,8 +334,8 @@ impl EndpointFactory for Waiting {
 }
 
 impl Endpoint for WaitingEndpoint {
-    fn facts(&self) -> &PortInfo {
-        self.0.facts()
+    fn port_info(&self) -> &PortInfo {
+        self.0.port_info()
     }
 
     fn create_queue_pairs(&mut self, path: &Path) -> Result<PeerInfo> {

@@ -26,7 +26,7 @@ pub struct DevicePort {
     /// The reason why the port cannot be used, in one or two words.
     pub obstacle: Option<&'static str>,
     /// The description of the port.
-    pub facts: PortInfo,
+    pub port_info: PortInfo,
     /// The GPUs nearest to the device.
     pub gpus: Option<NearGpus>,
 }
@@ -65,7 +65,7 @@ fn gather<D>(devices: impl Iterator<Item = D>, of: impl Fn(&D) -> Result<Known, 
     for device in devices {
         match of(&device) {
             Ok((ports, abilities)) => {
-                found.abilities.extend(ports.first().map(|port| (port.facts.device.clone(), abilities)));
+                found.abilities.extend(ports.first().map(|port| (port.port_info.device.clone(), abilities)));
                 found.ports.extend(ports);
             }
             Err(why) => found.failed.push(why),
@@ -86,10 +86,10 @@ fn ports_of(device: &Device<'_>, gpus: &Gpus) -> Result<Known> {
     };
     let of = |port| {
         let attributes = context.query_port(port)?;
-        let facts = describe(&context, port, &attributes, &SideConfig::default())?;
+        let port_info = describe(&context, port, &attributes, &SideConfig::default())?;
         let state = attributes.port_state();
         let obstacle = obstacle(device.transport_type(), state);
-        Ok(DevicePort { state: state.to_string(), obstacle, facts, gpus: near.clone() })
+        Ok(DevicePort { state: state.to_string(), obstacle, port_info, gpus: near.clone() })
     };
     let ports = (1..=count).map(of).collect::<Result<_>>()?;
     let abilities = || Abilities::of(&context.alloc_pd()?, &provider(&context));
@@ -106,10 +106,10 @@ fn obstacle(transport: TransportType, state: PortState) -> Option<&'static str> 
 }
 
 /// Returns the description of an active port.
-pub(super) fn facts(context: &DeviceContext, port: u8, config: &SideConfig) -> Result<PortInfo> {
-    let facts = describe(context, port, &active(context, port)?, config)?;
-    facts.check_dlid().map_err(Error::msg)?;
-    Ok(facts)
+pub(super) fn port_info(context: &DeviceContext, port: u8, config: &SideConfig) -> Result<PortInfo> {
+    let port_info = describe(context, port, &active(context, port)?, config)?;
+    port_info.check_dlid().map_err(Error::msg)?;
+    Ok(port_info)
 }
 
 /// Returns the partition that `config` names, or the first one.
@@ -183,8 +183,8 @@ fn describe(context: &DeviceContext, port: u8, attributes: &PortAttr, config: &S
 fn machine(system: String, is_soft: bool) -> String {
     let namespace = fs::metadata("/proc/self/ns/net").ok().filter(|_| is_soft && !system.is_empty());
     match namespace {
-        Some(facts) => {
-            format!("{system}, network namespace {}, user {}", facts.ino(), rustix::process::geteuid().as_raw())
+        Some(port_info) => {
+            format!("{system}, network namespace {}, user {}", port_info.ino(), rustix::process::geteuid().as_raw())
         }
         None => system,
     }

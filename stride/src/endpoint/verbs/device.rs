@@ -164,8 +164,8 @@ fn first_active(
     let name = device.name();
     connects(&name, device.transport_type()).map_err(|error| format!("{error:#}"))?;
     let context = device.open().map_err(|error| format!("{error:#}"))?;
-    let facts = context.query_device().map_err(|error| format!("{name}: {error}"))?;
-    let count = u8::try_from(facts.phys_port_cnt()).unwrap_or(u8::MAX);
+    let port_info = context.query_device().map_err(|error| format!("{name}: {error}"))?;
+    let count = u8::try_from(port_info.phys_port_cnt()).unwrap_or(u8::MAX);
     let is_taken = |port| taken.iter().any(|(device, other)| *device == name && *other == port);
     let state = |port| match context.query_port(port) {
         Ok(_) if is_taken(port) => Err("already one of the test's ports".to_owned()),

@@ -46,7 +46,7 @@ pub(super) struct VerbsEndpoint {
     plan: Plan,
     role: Role,
     /// The description of the first port, which also contains the further ports.
-    facts: PortInfo,
+    port_info: PortInfo,
     /// The resources of each thread. The threads of the first port come first.
     pub(super) resources: Vec<WorkerResources>,
     ends: Option<PeerInfo>,
@@ -79,15 +79,15 @@ impl VerbsEndpoint {
         };
         let (mut ports, mut all) = (Vec::new(), Vec::new());
         for ((context, port), config) in found.iter().zip(&configs) {
-            let (port_context, facts) = PortContext::new(context, *port, plan, config, role)?;
+            let (port_context, port_info) = PortContext::new(context, *port, plan, config, role)?;
             ports.push(port_context);
-            all.push(facts);
+            all.push(port_info);
         }
         let mut all = all.into_iter();
-        let mut facts = all.next().context("each side has a port")?;
-        facts.others = all.collect();
+        let mut port_info = all.next().context("each side has a port")?;
+        port_info.others = all.collect();
         let resources = Vec::new();
-        Ok(Self { plan: plan.clone(), role, facts, resources, ends: None, manager, ports, began: None })
+        Ok(Self { plan: plan.clone(), role, port_info, resources, ends: None, manager, ports, began: None })
     }
 
     /// Checks that the devices, processors and GPUs that `config` names exist.
@@ -113,8 +113,8 @@ impl VerbsEndpoint {
     }
 
     /// Creates the queue pairs of a port for all of its threads.
-    fn make_ends_at(&self, at: usize, facts: &PortInfo, path: &Path) -> Result<(Vec<WorkerResources>, PeerInfo)> {
-        let _bound = numa::bind(&near(facts));
+    fn make_ends_at(&self, at: usize, port_info: &PortInfo, path: &Path) -> Result<(Vec<WorkerResources>, PeerInfo)> {
+        let _bound = numa::bind(&near(port_info));
         let (plan, port_context, threads) = (&self.plan, &self.ports[at], self.threads());
         // Queue pairs are distributed evenly among the threads. If their number is not a multiple of the number of
         // threads, the first threads have one queue pair more.
@@ -128,15 +128,15 @@ impl VerbsEndpoint {
             }
             None => None,
         };
-        let reads = facts.reads[1].min(u8::MAX.into()) as u8;
+        let reads = port_info.reads[1].min(u8::MAX.into()) as u8;
         let listening = self.manager.as_ref().and_then(Manager::listening);
         // The inline limit is the same on all threads.
         let inline = resources.first().map_or(0, |worker| worker.inline);
         let (queue_pairs, others) = (Vec::new(), Vec::new());
-        let mut ends = PeerInfo { lid: facts.lid, gid, reads, queue_pairs, inline, listening, others };
+        let mut ends = PeerInfo { lid: port_info.lid, gid, reads, queue_pairs, inline, listening, others };
         // A DC target has a number only after it has been made ready, so this happens before the numbers are sent. To
         // make a target ready, only the address of this side is required.
-        let here = Manual::new(plan, facts, self.gid_index(path), &ends)?;
+        let here = Manual::new(plan, port_info, self.gid_index(path), &ends)?;
         resources.iter().try_for_each(|worker| here.open_targets(&worker.pairs, plan, packets(path)?))?;
         for worker in &resources {
             for (qp, (number, intake)) in worker.pairs.numbers()?.into_iter().enumerate() {
@@ -155,22 +155,22 @@ impl VerbsEndpoint {
 }
 
 impl Endpoint for VerbsEndpoint {
-    fn facts(&self) -> &PortInfo {
-        &self.facts
+    fn port_info(&self) -> &PortInfo {
+        &self.port_info
     }
 
     fn create_queue_pairs(&mut self, path: &Path) -> Result<PeerInfo> {
         let (ports, ways) = (self.ports.len(), path.all().count());
         ensure!(ports == ways, "{ways} paths for {ports} ports of this side");
         let (mut resources, mut all) = (Vec::new(), Vec::new());
-        for (at, (facts, path)) in self.facts.all().zip(path.all()).enumerate() {
-            let (made, ends) = self.make_ends_at(at, facts, path)?;
+        for (at, (port_info, path)) in self.port_info.all().zip(path.all()).enumerate() {
+            let (made, ends) = self.make_ends_at(at, port_info, path)?;
             resources.extend(made);
             all.push(ends);
         }
-        self.facts.inline = all.first().map(|ends| ends.inline);
-        for (facts, ends) in self.facts.others.iter_mut().zip(all.iter().skip(1)) {
-            facts.inline = Some(ends.inline);
+        self.port_info.inline = all.first().map(|ends| ends.inline);
+        for (port_info, ends) in self.port_info.others.iter_mut().zip(all.iter().skip(1)) {
+            port_info.inline = Some(ends.inline);
         }
         let mut all = all.into_iter();
         let mut ends = all.next().context("each side has a port")?;
@@ -192,15 +192,15 @@ impl Endpoint for VerbsEndpoint {
         );
         let threads = self.threads() as usize;
         let indices: Vec<_> = path.all().map(|path| self.gid_index(path)).collect();
-        let ports = self.ports.iter().zip(self.facts.all()).zip(path.all().zip(indices));
+        let ports = self.ports.iter().zip(self.port_info.all()).zip(path.all().zip(indices));
         let ends = own.all().zip(theirs.all());
         let resources = self.resources.chunks_mut(threads);
-        for (((port_context, facts), (path, index)), ((own, theirs), resources)) in ports.zip(ends.zip(resources)) {
-            let by_hand = Manual::new(&self.plan, facts, index, theirs)?;
+        for (((port_context, port_info), (path, index)), ((own, theirs), resources)) in ports.zip(ends.zip(resources)) {
+            let by_hand = Manual::new(&self.plan, port_info, index, theirs)?;
             let mtu = packets(path)?;
-            let initiator_depth = facts.reads[0].min(theirs.reads.into()).min(255) as u8;
+            let initiator_depth = port_info.reads[0].min(theirs.reads.into()).min(255) as u8;
             let shared = Shared { plan: &self.plan, mtu, initiator_depth, responder_resources: own.reads };
-            let there = worker_resources::at(theirs.gid.as_deref(), facts.dlid.unwrap_or(theirs.lid));
+            let there = worker_resources::at(theirs.gid.as_deref(), port_info.dlid.unwrap_or(theirs.lid));
             let mut pairs = Vec::with_capacity(own.queue_pairs.len());
             let mut rest = theirs.queue_pairs.as_slice();
             for worker in resources {
@@ -230,10 +230,10 @@ impl Endpoint for VerbsEndpoint {
 
     fn prepare(&mut self, size: u64) -> Result<()> {
         let (plan, role, threads) = (&self.plan, self.role, self.threads() as usize);
-        for (facts, resources) in self.facts.all().zip(self.resources.chunks_mut(threads)) {
+        for (port_info, resources) in self.port_info.all().zip(self.resources.chunks_mut(threads)) {
             // With on-demand paging, the pages of the memory are used here for the first time, and are allocated near
             // the processor that uses them first.
-            let _bound = numa::bind(&near(facts));
+            let _bound = numa::bind(&near(port_info));
             resources.iter_mut().try_for_each(|worker| step::prepare(worker, plan, role, size))?;
         }
         self.ports.iter_mut().filter_map(|port_context| port_context.counters.as_mut()).for_each(Counters::begin);
@@ -241,9 +241,9 @@ impl Endpoint for VerbsEndpoint {
     }
 
     fn counted(&mut self) -> Option<Changes> {
-        let each = self.ports.iter().zip(self.facts.all());
+        let each = self.ports.iter().zip(self.port_info.all());
         Changes::of_ports(
-            each.map(|(port_context, facts)| (facts, port_context.counters.as_ref().map(Counters::changes))),
+            each.map(|(port_context, port_info)| (port_info, port_context.counters.as_ref().map(Counters::changes))),
         )
     }
 
@@ -262,10 +262,10 @@ impl Endpoint for VerbsEndpoint {
     ) -> Result<Option<Figures>> {
         let threads_of_port = self.threads() as usize;
         self.began = Some(Instant::now());
-        let Self { plan, role, resources, facts, .. } = self;
+        let Self { plan, role, resources, port_info, .. } = self;
         // For each port, its description and the processors near its device. The threads of the port run on these
         // processors.
-        let homes: Vec<_> = facts.all().map(|facts| (facts, near(facts))).collect();
+        let homes: Vec<_> = port_info.all().map(|port_info| (port_info, near(port_info))).collect();
         let role = *role;
         let (signal, count) = (Signal::default(), resources.len());
         let tick = match readable_fd {
@@ -287,8 +287,8 @@ impl Endpoint for VerbsEndpoint {
                 let (up, member) = (up.clone(), workers.join());
                 let body = move || {
                     let _member = member;
-                    if let Some((facts, near)) = home {
-                        worker::begin(facts, near, thread);
+                    if let Some((port_info, near)) = home {
+                        worker::begin(port_info, near, thread);
                     }
                     // Either all threads start together, or none starts because one could not be created.
                     if up.send(()).is_err() || started.recv().is_err() {
@@ -358,8 +358,8 @@ impl Endpoint for VerbsEndpoint {
 
 /// Returns the processors for threads that have none of their own and for the first use of memory. The list is empty if
 /// the system chooses.
-fn near(facts: &PortInfo) -> Vec<u32> {
-    if facts.is_bound { cpus::parse(&facts.near_cpus).unwrap_or_default() } else { Vec::new() }
+fn near(port_info: &PortInfo) -> Vec<u32> {
+    if port_info.is_bound { cpus::parse(&port_info.near_cpus).unwrap_or_default() } else { Vec::new() }
 }
 
 /// Returns the path MTU.

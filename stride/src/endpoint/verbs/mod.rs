@@ -42,7 +42,7 @@ impl EndpointFactory for Verbs {
         if is_message {
             // Opens only the port, because the library has memory and queue pairs of its own.
             let port = VerbsEndpoint::open(&sends(plan), config, role)?;
-            return message::open(plan, port.facts().clone(), role);
+            return message::open(plan, port.port_info().clone(), role);
         }
         Ok(Box::new(VerbsEndpoint::open(plan, config, role)?))
     }

@@ -33,21 +33,21 @@ impl PortContext {
         role: Role,
     ) -> Result<(Self, PortInfo)> {
         device::can(context, plan)?;
-        let mut facts = description::facts(context, port, config)?;
+        let mut port_info = description::port_info(context, port, config)?;
         if plan.attributes.uses_rdma_cm {
-            facts.partition = None;
+            port_info.partition = None;
         }
-        let owner = format!("port {port} of {}", facts.device);
+        let owner = format!("port {port} of {}", port_info.device);
         let folder = context.sysfs_path().map(|path| path.join("ports").join(port.to_string()));
         let counters = Counters::open(folder, &plan.sampling.counters, &owner).map_err(Error::msg)?;
         if role == Role::Client && counters.is_none() && !plan.sampling.counters.is_empty() {
             bail!("--counters: {owner} has no readable counters; leave it out, or name another device with -d");
         }
-        facts.longest = vendor::check(context, plan, &facts, role)?;
+        port_info.longest = vendor::check(context, plan, &port_info, role)?;
         let pd = context.alloc_pd()?;
         let memory = Source::open(&pd, plan, config)?;
-        memory.describe(&mut facts);
-        Ok((Self { port, memory, counters, pd }, facts))
+        memory.describe(&mut port_info);
+        Ok((Self { port, memory, counters, pd }, port_info))
     }
 
     pub(super) fn context(&self) -> &Arc<DeviceContext> {
@@ -57,11 +57,11 @@ impl PortContext {
 
 /// Checks that the things that `config` names exist at this port.
 pub(super) fn look(context: &Arc<DeviceContext>, port: u8, config: &SideConfig) -> Result<()> {
-    let facts = description::facts(context, port, config)?;
+    let port_info = description::port_info(context, port, config)?;
     if let Some(index) = config.gid_index
-        && !facts.gids.iter().any(|gid| gid.index == index)
+        && !port_info.gids.iter().any(|gid| gid.index == index)
     {
-        bail!("--gid-index {index}: port {port} of {} has no such GID; see `stride-perf devices`", facts.device);
+        bail!("--gid-index {index}: port {port} of {} has no such GID; see `stride-perf devices`", port_info.device);
     }
     Source::find(&context.alloc_pd()?, config).map(drop)
 }

@@ -20,8 +20,8 @@ pub(super) fn has(context: &DeviceContext, transport: Transport) -> bool {
 /// Checks that the device belongs to the vendor of the plan's transport and supports the operation. If the transport
 /// limits the length of messages, returns the limit in bytes. If the plan has such a transport, this function loads the
 /// vendor's library.
-pub(super) fn check(context: &DeviceContext, plan: &Plan, facts: &PortInfo, role: Role) -> Result<Option<u32>> {
-    let of = |vendor| Vendor { vendor, plan, facts, role };
+pub(super) fn check(context: &DeviceContext, plan: &Plan, port_info: &PortInfo, role: Role) -> Result<Option<u32>> {
+    let of = |vendor| Vendor { vendor, plan, port_info, role };
     match plan.attributes.transport {
         Transport::Dc => {
             of("mlx5 (ConnectX, BlueField)").require(context.query_mlx5_device(), "mlx5_core")?;
@@ -40,7 +40,7 @@ pub(super) fn check(context: &DeviceContext, plan: &Plan, facts: &PortInfo, role
 struct Vendor<'v> {
     vendor: &'static str,
     plan: &'v Plan,
-    facts: &'v PortInfo,
+    port_info: &'v PortInfo,
     role: Role,
 }
 
@@ -49,7 +49,7 @@ impl Vendor<'_> {
     /// `driver`.
     fn require<T>(&self, asked: Result<T, VerbError>, driver: &str) -> Result<T> {
         // If the device belongs to another vendor, it would not help to install the library.
-        if asked.is_err() && self.facts.provider != driver {
+        if asked.is_err() && self.port_info.provider != driver {
             let option = match self.role {
                 Role::Client => "-d",
                 Role::Server => "--remote-device",
@@ -59,7 +59,7 @@ impl Vendor<'_> {
                 self.transport(),
                 self.vendor,
                 self.device_of_side(),
-                self.facts.provider
+                self.port_info.provider
             );
         }
         asked.with_context(|| format!("--transport {}: {}", self.transport(), self.device_of_side()))
@@ -69,7 +69,7 @@ impl Vendor<'_> {
     fn longest(&self, context: &DeviceContext, device: &EfaDeviceAttr) -> Result<Option<u32>> {
         let (needed, longest) = match self.plan.workload.operation {
             Operation::Send | Operation::SendWithImmediate => {
-                (Capability::empty(), context.query_port(self.facts.port)?.max_msg_sz())
+                (Capability::empty(), context.query_port(self.port_info.port)?.max_msg_sz())
             }
             Operation::Read => (Capability::Read, device.max_rdma_size()),
             _ => (Capability::Write, device.max_rdma_size()),
@@ -93,7 +93,7 @@ impl Vendor<'_> {
             Role::Client => "the client",
             Role::Server => "the server",
         };
-        format!("{} of {side}", self.facts.device)
+        format!("{} of {side}", self.port_info.device)
     }
 }
 
@@ -107,13 +107,13 @@ mod tests {
     fn vendor_library_errors_are_reported() {
         let config = SideConfig { device: Some("soft0".to_owned()), ..SideConfig::default() };
         let (context, port) = device::open_one(&config, &[], |_| true).unwrap();
-        let mut facts = description::facts(&context, port, &config).unwrap();
+        let mut port_info = description::port_info(&context, port, &config).unwrap();
         for (transport, driver, verb) in
             [(Transport::Dc, "mlx5_core", "mlx5dv_query_device"), (Transport::Srd, "efa", "efadv_query_device")]
         {
             let plan = Plan { attributes: QpAttributes { transport, ..QpAttributes::default() }, ..Plan::default() };
-            facts.provider = driver.to_owned();
-            let why = format!("{:#}", check(&context, &plan, &facts, Role::Server).unwrap_err());
+            port_info.provider = driver.to_owned();
+            let why = format!("{:#}", check(&context, &plan, &port_info, Role::Server).unwrap_err());
             let name = transport.to_string().to_lowercase();
             // Either the library is missing, or it does not support this device.
             assert!(why.starts_with(&format!("--transport {name}: soft0 of the server: {verb}: EOPNOTSUPP")), "{why}");
@@ -124,7 +124,7 @@ mod tests {
                 check(
                     &context,
                     &Plan { attributes: QpAttributes { transport, ..QpAttributes::default() }, ..Plan::default() },
-                    &facts,
+                    &port_info,
                     Role::Client
                 )
                 .unwrap(),

@@ -7,8 +7,8 @@ use crate::endpoint::port_info::PortInfo;
 
 /// Binds this new thread to its processor, or to the processors near the device. Also gives the thread a table of file
 /// descriptors of its own.
-pub(super) fn begin(facts: &PortInfo, near: &[u32], index: usize) {
-    let own = facts.cpus.get(index % facts.cpus.len().max(1));
+pub(super) fn begin(port_info: &PortInfo, near: &[u32], index: usize) {
+    let own = port_info.cpus.get(index % port_info.cpus.len().max(1));
     let cpus = own.map_or(near, std::slice::from_ref);
     if !cpus.is_empty() {
         // Ignores the error, because binding succeeded when the side was opened.
@@ -16,7 +16,7 @@ pub(super) fn begin(facts: &PortInfo, near: &[u32], index: usize) {
     }
     // The table stays shared for softrnic, because it opens files while it posts, and all threads must share these
     // files.
-    if !facts.is_soft() {
+    if !port_info.is_soft() {
         own_descriptors();
     }
 }

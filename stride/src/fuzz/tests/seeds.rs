@@ -13,8 +13,8 @@ use crate::stats::{Bandwidth, Figures, Interval, Seen};
 const SERVER: u8 = 0;
 const CLIENT: u8 = 1;
 
-fn facts(role: Role) -> PortInfo {
-    Fake::default().open(&Plan::default(), &SideConfig::default(), role).unwrap().facts().clone()
+fn port_info(role: Role) -> PortInfo {
+    Fake::default().open(&Plan::default(), &SideConfig::default(), role).unwrap().port_info().clone()
 }
 
 fn path() -> Path {
@@ -37,7 +37,7 @@ fn received(role: u8, messages: &[Message]) -> Vec<u8> {
 
 fn environment() -> Environment {
     let command_line = ["stride-perf", "write", "bw", "server"].map(str::to_owned).to_vec();
-    let sides = [facts(Role::Client), facts(Role::Server)];
+    let sides = [port_info(Role::Client), port_info(Role::Server)];
     Environment::new(UNIX_EPOCH, command_line, Plan::default(), path(), sides)
 }
 
@@ -77,7 +77,11 @@ fn control_inputs() -> [(&'static str, Vec<u8>); 8] {
     let of = |plan| Message::Request(Box::new(Request { plan, given: Given::default() }));
     let request = || of(Plan::default());
     let offer = || {
-        Message::Offer(Box::new(Offer { facts: facts(Role::Server), gid_index: None, other_gid_indices: Vec::new() }))
+        Message::Offer(Box::new(Offer {
+            port_info: port_info(Role::Server),
+            gid_index: None,
+            other_gid_indices: Vec::new(),
+        }))
     };
     let ends_with = |intake| {
         let end = QpAddress { number: 1, psn: 2, address: 3, rkey: 4, intake };

@@ -41,7 +41,7 @@ fn tail(given: &Given<'_>, row: &Row) -> Option<(f64, Hint)> {
 
 /// Returns the frequency governor of the first side on which it is not `performance`.
 fn governor(given: &Given<'_>) -> Option<String> {
-    let mut all = given.sides.into_iter().map(|facts| &facts.cpu_governor);
+    let mut all = given.sides.into_iter().map(|port_info| &port_info.cpu_governor);
     all.find(|governor| !matches!(governor.as_str(), "" | "performance")).cloned()
 }
 

@@ -202,22 +202,22 @@ pub enum Remedy {
 
 /// Returns a hint if the threads of a side may run far from its device. `option` is the option that selects the
 /// processors of the threads.
-pub fn far(facts: &PortInfo, option: &'static str) -> Option<Hint> {
-    let node = facts.numa_node?;
-    let thread = *facts.thread_nodes.iter().find(|other| **other != node)?;
-    let (host, device, near) = (facts.host.clone(), facts.device.clone(), facts.near_cpus.clone());
+pub fn far(port_info: &PortInfo, option: &'static str) -> Option<Hint> {
+    let node = port_info.numa_node?;
+    let thread = *port_info.thread_nodes.iter().find(|other| **other != node)?;
+    let (host, device, near) = (port_info.host.clone(), port_info.device.clone(), port_info.near_cpus.clone());
     Some(Hint::Far { host, device, node, thread, option, near })
 }
 
 /// Returns the hints about threads far from their device, for each port of both sides.
 pub fn far_sides(sides: [&PortInfo; 2]) -> impl Iterator<Item = Hint> {
     let sides = sides.into_iter().zip(["--cpu", "--remote-cpu"]);
-    sides.flat_map(|(facts, option)| facts.all().filter_map(move |port| far(port, option)))
+    sides.flat_map(|(port_info, option)| port_info.all().filter_map(move |port| far(port, option)))
 }
 
 /// Returns a hint about the first port that a side uses several times.
-pub fn same_port(facts: &PortInfo) -> Option<Hint> {
-    let names: Vec<_> = facts.all().map(PortInfo::name).collect();
+pub fn same_port(port_info: &PortInfo) -> Option<Hint> {
+    let names: Vec<_> = port_info.all().map(PortInfo::name).collect();
     let times = |name: &String| names.iter().filter(|other| *other == name).count();
     let name = names.iter().find(|name| times(name) > 1)?;
     Some(Hint::SamePort { name: name.clone(), times: times(name) })
@@ -226,7 +226,7 @@ pub fn same_port(facts: &PortInfo) -> Option<Hint> {
 /// Returns a hint if the test uses softrnic's device, either by default or as requested.
 pub fn softrnic(plan: &Plan, sides: [&PortInfo; 2]) -> Option<Hint> {
     let is_chosen = [&plan.placement.client, &plan.placement.server].iter().any(|config| config.device.is_some());
-    sides.iter().any(|facts| facts.all().any(PortInfo::is_soft)).then_some(Hint::Softrnic { is_chosen })
+    sides.iter().any(|port_info| port_info.all().any(PortInfo::is_soft)).then_some(Hint::Softrnic { is_chosen })
 }
 
 /// Returns all hints of a test. The most important ones come first.
@@ -244,7 +244,7 @@ impl Given<'_> {
     /// counts. Several ports of one side may be connected to the same port. The result is therefore at most the sum
     /// over all different ports of the client, and at most that of the server. `None` for softrnic.
     fn link(&self) -> Option<f64> {
-        let gigabits = |facts: &PortInfo| facts.gigabits.filter(|_| !facts.is_soft());
+        let gigabits = |port_info: &PortInfo| port_info.gigabits.filter(|_| !port_info.is_soft());
         let [client, server] = self.sides;
         let pairs = client.all().zip(server.all());
         let pairs: Option<f64> = pairs.map(|(ours, theirs)| Some(gigabits(ours)?.min(gigabits(theirs)?))).sum();
@@ -295,7 +295,7 @@ pub(super) mod tests {
             Self {
                 plan: sample::plan(Measure::Bandwidth),
                 path: sample::path(),
-                sides: ["one", "two"].map(sample::facts),
+                sides: ["one", "two"].map(sample::port_info),
                 rows,
                 unmeasured: Vec::new(),
             }
@@ -332,8 +332,8 @@ pub(super) mod tests {
             Given { plan: &case.plan, path: &case.path, sides, rows: &case.rows, unmeasured: &[] }.link()
         };
         assert_eq!(link(&case), Some(400.0));
-        let second = |facts: &PortInfo, gigabits| {
-            vec![PortInfo { device: "mlx5_1".to_owned(), gigabits: Some(gigabits), ..facts.clone() }]
+        let second = |port_info: &PortInfo, gigabits| {
+            vec![PortInfo { device: "mlx5_1".to_owned(), gigabits: Some(gigabits), ..port_info.clone() }]
         };
         case.sides[0].others = second(&case.sides[0], 400.0);
         case.sides[1].others = second(&case.sides[1], 100.0);

@@ -10,7 +10,11 @@ pub(super) fn hints(given: &Given<'_>) -> Vec<Hint> {
     let mut all = Vec::new();
     all.extend(softrnic(given.plan, given.sides));
     all.extend(
-        given.sides.into_iter().zip(["-d", "--remote-device"]).filter_map(|(facts, option)| gpu_far(facts, option)),
+        given
+            .sides
+            .into_iter()
+            .zip(["-d", "--remote-device"])
+            .filter_map(|(port_info, option)| gpu_far(port_info, option)),
     );
     all.extend(far_sides(given.sides));
     // Checks the client only, because several names on the server may intentionally select the same port.
@@ -21,14 +25,14 @@ pub(super) fn hints(given: &Given<'_>) -> Vec<Hint> {
 
 /// Returns a hint if the GPU of a side is on another NUMA node than the device. `option` is the option that selects the
 /// device.
-fn gpu_far(facts: &PortInfo, option: &'static str) -> Option<Hint> {
+fn gpu_far(port_info: &PortInfo, option: &'static str) -> Option<Hint> {
     let far = |port: &PortInfo| {
         let gpu = port.gpu.clone()?;
         let (node, device_node) = (gpu.numa_node?, port.numa_node?);
         let (host, device) = (port.host.clone(), port.device.clone());
         (node != device_node).then_some(Hint::GpuFar { host, gpu, node, device, device_node, option })
     };
-    facts.all().find_map(far)
+    port_info.all().find_map(far)
 }
 
 /// Returns a hint if the path MTU limits messages that are larger than one packet.
@@ -42,10 +46,10 @@ fn mtu(given: &Given<'_>) -> Option<Hint> {
     if !is_small || is_soft {
         return None;
     }
-    let port = [client, server].into_iter().find(|facts| facts.mtu <= mtu);
-    if let Some(facts) = port {
-        let is_ethernet = facts.link_layer != "InfiniBand";
-        return Some(Hint::MtuOfPort { host: facts.host.clone(), mtu, is_ethernet });
+    let port = [client, server].into_iter().find(|port_info| port_info.mtu <= mtu);
+    if let Some(port_info) = port {
+        let is_ethernet = port_info.link_layer != "InfiniBand";
+        return Some(Hint::MtuOfPort { host: port_info.host.clone(), mtu, is_ethernet });
     }
     (given.plan.attributes.mtu == Some(mtu)).then_some(Hint::MtuAsked(mtu))
 }

@@ -23,20 +23,20 @@ pub(super) fn own(config: &SideConfig) -> Result<IpAddr> {
     }
     let found = verbs::ports::open(slice::from_ref(config), Role::Client, |_| true)?;
     let (context, port) = found.first().context("each side has a port")?;
-    let facts = description::facts(context, *port, config)?;
-    of(&facts).first().copied().with_context(|| {
+    let port_info = description::port_info(context, *port, config)?;
+    of(&port_info).first().copied().with_context(|| {
         format!(
             "port {port} of {} has no IP address for --rdma-cm; assign one to its network interface, or start a server \
              and name it by its address",
-            facts.device
+            port_info.device
         )
     })
 }
 
 /// Returns the IP addresses of a port.
-fn of(facts: &PortInfo) -> Vec<IpAddr> {
+fn of(port_info: &PortInfo) -> Vec<IpAddr> {
     // GIDs of InfiniBand ports are left out, because they are not IP addresses.
-    let gids = facts.gids.iter().filter(|gid| gid.kind.starts_with("RoCE"));
+    let gids = port_info.gids.iter().filter(|gid| gid.kind.starts_with("RoCE"));
     let mut all = Vec::new();
     for address in gids.filter_map(|gid| gid.gid.parse::<Ipv6Addr>().ok()) {
         let address = address.to_canonical();
@@ -84,14 +84,14 @@ fn devices() -> String {
     let texts: Vec<String> = ports
         .iter()
         .map(|port| {
-            let mut addresses: Vec<String> = of(&port.facts).iter().map(IpAddr::to_string).collect();
+            let mut addresses: Vec<String> = of(&port.port_info).iter().map(IpAddr::to_string).collect();
             if addresses.is_empty() {
                 addresses.push("no RoCE address".to_owned());
             } else if addresses.len() > NAMED {
                 addresses.truncate(NAMED);
                 addresses.push("…".to_owned());
             }
-            format!("{} port {} ({})", port.facts.device, port.facts.port, addresses.join(", "))
+            format!("{} port {} ({})", port.port_info.device, port.port_info.port, addresses.join(", "))
         })
         .collect();
     if texts.is_empty() { "no device".to_owned() } else { texts.join(", ") }

@@ -111,7 +111,7 @@ mod tests {
             others: Vec::new(),
             inline: 0,
         };
-        Manual::new(plan, side.facts(), gid, &theirs).unwrap()
+        Manual::new(plan, side.port_info(), gid, &theirs).unwrap()
     }
 
     #[test]

@@ -51,10 +51,10 @@ impl Source {
         })
     }
 
-    /// Adds a description of the memory to `facts`.
-    pub(super) fn describe(&self, facts: &mut PortInfo) {
+    /// Adds a description of the memory to `port_info`.
+    pub(super) fn describe(&self, port_info: &mut PortInfo) {
         if let Self::Gpu(gpu) = self {
-            (facts.gpu, facts.registration) = (Some(gpu.fact().clone()), Some(gpu.registration()));
+            (port_info.gpu, port_info.registration) = (Some(gpu.fact().clone()), Some(gpu.registration()));
         }
     }
 

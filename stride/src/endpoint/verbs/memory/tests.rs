@@ -195,7 +195,8 @@ fn gpu_memory_is_not_read_by_the_processor() {
 fn gpu_registration_is_reported() {
     Fake::load();
     let mut plan = plan(Operation::Write);
-    let side = |plan: &Plan| VerbsEndpoint::open(plan, &plan.placement.client, Role::Client).unwrap().facts().clone();
+    let side =
+        |plan: &Plan| VerbsEndpoint::open(plan, &plan.placement.client, Role::Client).unwrap().port_info().clone();
     let host = side(&plan);
     assert_eq!((host.gpu, host.registration), (None, None));
     plan.placement.client.memory = Some(Memory::Cuda("ca:00.0".to_owned()));
