@@ -9,7 +9,7 @@
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
-use std::mem::MaybeUninit;
+use std::mem::{self, MaybeUninit};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -33,7 +33,7 @@ const TIMER: u64 = u64::MAX;
 const MAX_SOURCES: usize = 16;
 /// The maximum number of calls of epoll that queue no event. If work remains after them, the thread does it.
 const MAX_POLLS: usize = 256;
-/// When the thread tries again to handle sources, if another thread holds the lock.
+/// When the thread tries again to handle sources, if another thread holds the lock, or a connection has not been read.
 const RETRY: Duration = Duration::from_micros(100);
 /// The thread handles the sources of a channel once, and again after the channel has no queued events.
 const ONCE: EventFlags = EventFlags::IN.union(EventFlags::ONESHOT);
@@ -189,18 +189,23 @@ impl World {
     }
 
     /// Handles the sources of the channel with this number in the thread. `rdma_get_cm_event` returns the error if this
-    /// fails.
-    fn attend(&mut self, number: u64) {
+    /// fails. Returns whether the thread has to do this again soon, although no source becomes ready.
+    fn attend(&mut self, number: u64) -> bool {
         let mut channels = self.channels.iter();
-        let Some((&channel, found)) = channels.find(|(_, channel)| channel.number == number) else { return };
+        let Some((&channel, found)) = channels.find(|(_, channel)| channel.number == number) else { return false };
         found.is_attended.set(false);
         // A peer may keep a source ready all the time, so this is one turn, and other threads then get the lock.
         let polled = self.poll_sources(channel);
-        let Some(found) = self.channels.get(&channel) else { return };
+        let is_unread = mem::take(&mut self.is_unread);
+        let Some(found) = self.channels.get(&channel) else { return false };
         if let Err(errno) = polled {
             found.events.put(Err(errno));
         }
-        found.attend();
+        let is_early = is_unread && found.events.is_empty();
+        if !is_early {
+            found.attend();
+        }
+        is_early
     }
 
     fn channel(&mut self, channel: usize) -> Result<&mut Channel, Errno> {
@@ -277,7 +282,7 @@ impl World {
     /// Sets or removes the deadline of an identifier.
     pub(super) fn set_deadline(&mut self, id: usize, deadline: Option<Instant>) {
         let Ok(identifier) = self.id(id) else { return };
-        let before = std::mem::replace(&mut identifier.deadline, deadline);
+        let before = mem::replace(&mut identifier.deadline, deadline);
         let channel = identifier.channel;
         if before != deadline {
             self.move_deadline(id, (channel, before), (channel, deadline));
@@ -306,7 +311,7 @@ impl World {
     pub(super) fn gather(&mut self, channel: usize) -> Result<(), Errno> {
         for _ in 0..MAX_POLLS {
             let has_found = self.poll_sources(channel)?;
-            if !has_found || !self.channel(channel)?.events.is_empty() {
+            if !has_found || mem::take(&mut self.is_unread) || !self.channel(channel)?.events.is_empty() {
                 break;
             }
         }
@@ -378,13 +383,17 @@ impl Task for Turns {
     }
 
     fn turn(&mut self) -> Next {
+        let mut early = Vec::new();
         while let Some(&channel) = self.ready.last() {
             // A program may hold the lock for long, for example while it accepts many connections.
-            let Some(mut world) = try_world() else { return Next::At(Instant::now() + RETRY) };
+            let Some(mut world) = try_world() else { break };
             self.ready.pop();
-            world.attend(channel);
+            if world.attend(channel) {
+                early.push(channel);
+            }
         }
-        Next::Never
+        self.ready.append(&mut early);
+        if self.ready.is_empty() { Next::Never } else { Next::At(Instant::now() + RETRY) }
     }
 }
 

@@ -79,6 +79,8 @@ struct World {
     place: Option<Place>,
     /// How many groups were joined so far.
     groups: u64,
+    /// Whether a link that was handled has ended, but its connection has still to be read to the end.
+    is_unread: bool,
 }
 
 static WORLD: PerProcess<LazyLock<Mutex<World>>> = PerProcess::new(empty(), || Box::new(empty()));

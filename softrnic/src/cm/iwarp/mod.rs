@@ -151,11 +151,12 @@ impl World {
                 // A peer may disconnect as soon as it is connected, while this side still accepts or responds. The program
                 // first gets the event of the connection, and then the link is handled again.
                 let has_ended = !matches!(other, None | Some(Setup::Agreed(..))) && is_closed(&socket);
-                // The QP receives what has arrived before the program gets the event of the end. If more is left, the socket is
-                // still ready, and the link is handled again.
-                let has_more = matches!(&other, Some(Setup::Connected(made)) if has_ended && !made.read_to_end());
+                // The QP receives what has arrived before the program gets the event of the end.
+                let has_more = matches!(&other, Some(Setup::Connected(made)) if has_ended && !made.is_read_to_end());
                 identifier.setup = other;
-                if has_ended && !has_more {
+                if has_more {
+                    self.is_unread = true;
+                } else if has_ended {
                     self.handle_peer_end(id);
                 }
                 Ok(())

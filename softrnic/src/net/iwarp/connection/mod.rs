@@ -136,11 +136,16 @@ impl Connection {
         has_found
     }
 
-    /// Reads what the peer has sent before it closed its direction. Returns whether all of it has been delivered, or
-    /// waits until the program posts a receive. The caller must hold no lock of a QP.
-    pub(crate) fn read_to_end(&self) -> bool {
-        self.serve(true);
-        self.out().end.is_reported || self.is_waiting()
+    /// Whether all that the peer has sent before it closed its direction has been delivered, or waits until the program
+    /// posts a receive. If not, the thread serves the connection soon. The caller may hold any lock.
+    pub(crate) fn is_read_to_end(&self) -> bool {
+        // The lock is held while segments, and then the end, are delivered.
+        let is_served = matches!(self.incoming.try_lock(), Err(TryLockError::WouldBlock));
+        let is_read = !is_served && self.out().end.is_reported || self.is_waiting();
+        if !is_read {
+            self.engine.notify(self.id);
+        }
+        is_read
     }
 
     pub(super) fn is_initiator(&self) -> bool {
