@@ -144,7 +144,7 @@ impl<C> Connection<C> {
         let mut connection = Self {
             side,
             limits,
-            keepalive: if limits.keepalive.is_zero() { u64::MAX } else { micros(limits.keepalive) },
+            keepalive: if limits.keepalive.is_zero() { u64::MAX } else { micros(limits.keepalive).max(1) },
             stall: micros(limits.stall),
             peer: None,
             ends: hello.ends,

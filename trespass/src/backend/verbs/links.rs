@@ -71,7 +71,13 @@ impl Links {
     pub(super) fn has_over(&self) -> bool {
         self.unsettled.iter().any(|&index| {
             let link = self.list.get(index as usize).and_then(Option::as_ref);
-            link.is_some_and(|link| matches!(link.state, State::Draining { turns: 1.., .. }))
+            link.is_some_and(|link| {
+                use State::Draining;
+                matches!(
+                    link.state,
+                    Draining { turns: 1.., .. } | Draining { is_flushed: true, is_disconnected: true, .. }
+                )
+            })
         })
     }
 

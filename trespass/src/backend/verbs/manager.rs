@@ -87,7 +87,7 @@ impl Verbs {
                 drain(link, why, false);
                 self.links.unsettle(id.index);
             }
-            State::Resolving(_) | State::Connecting => abandon(link, why),
+            State::Resolving(_) | State::Connecting => abandon(link, why, false),
         }
     }
 
@@ -137,6 +137,11 @@ impl Verbs {
                 return events.established(number, describe(&id), hello);
             }
             (State::Draining { is_disconnected, .. }, EventKind::Disconnected(_)) => return *is_disconnected = true,
+            (State::Draining { .. }, EventKind::Established(_)) => {
+                // The link was given up when it could not be disconnected yet. If it fails, the wait has a limit.
+                _ = link.identifier.disconnect();
+                return;
+            }
             (State::Established, EventKind::Disconnected(_)) => {
                 drain(link, Ended::PeerClosed, true);
                 return self.links.unsettle(number.index);
@@ -161,7 +166,7 @@ impl Verbs {
         if let Err(error) = stepped
             && let Some(link) = self.links.get(number)
         {
-            abandon(link, Ended::Failed(error));
+            abandon(link, Ended::Failed(error), false);
         }
     }
 
@@ -262,11 +267,11 @@ pub(super) fn drain(link: &mut VerbsLink, why: Ended, is_disconnected: bool) {
     link.state = State::Draining { why, is_flushed, is_disconnected, deadline, turns: 0 };
 }
 
-/// Ends a link that was not established.
-fn abandon(link: &mut VerbsLink, why: Ended) {
+/// Ends a link that was not established. `is_gone`: the peer has ended it.
+fn abandon(link: &mut VerbsLink, why: Ended, is_gone: bool) {
     // The client may be connected already, and its messages may have taken receives, which the queue pair must return.
     if !link.is_client && link.queue_pair.is_some() {
-        return drain(link, why, false);
+        return drain(link, why, is_gone);
     }
     link.state = State::Draining { why, is_flushed: true, is_disconnected: true, deadline: 0, turns: 0 };
 }
@@ -287,7 +292,7 @@ fn refused(link: &mut VerbsLink, kind: &EventKind) {
         EventKind::DeviceRemoval => failure(NetworkDown, "the device was removed"),
         kind => return rdma_mummy_sys::log!(debug, "{kind:?}"),
     };
-    abandon(link, why);
+    abandon(link, why, true);
 }
 
 /// Returns the bytes that the peer's worker passed to `reject`. Returns `None` if the peer's kernel rejected the

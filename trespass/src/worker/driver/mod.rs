@@ -62,6 +62,10 @@ impl Driver<Tcp> {
                 is_quiet = false;
             }
         }
+        if !is_quiet {
+            // The next turn may leave TCP out.
+            self.flush();
+        }
         is_quiet
     }
 }
@@ -326,6 +330,11 @@ impl<B: Backend> Driver<B> {
             let State::Open(protocol) = &mut slot.state else { continue };
             if due == Due::Wakes {
                 slot.wake(stock, woken);
+                if stock.starved {
+                    slot.due = Due::Work;
+                    dirty[again] = index;
+                    again += 1;
+                }
                 continue;
             }
             // Only posted receives may be announced.
