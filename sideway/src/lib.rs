@@ -11,6 +11,7 @@
 //! - [`error`] has the common error type [`VerbError`](error::VerbError), which contains the verb, the errno, and a
 //!   hint.
 //! - `mlx5` and `efa` wrap the extensions of two vendors. They require the features of the same names.
+//! - [`prelude`] has the traits and types that most programs use.
 //! - [`manual`] has guides: a [first program](manual::getting_started), [what is unsafe](manual::memory),
 //!   [ownership](manual::ownership), the [hot path](manual::hot_path), [errors by symptom](manual::errors),
 //!   [testing](manual::testing), [porting](manual::porting) from other crates, and the [Rust item for each C
@@ -39,6 +40,7 @@ pub mod ibverbs;
 pub mod manual;
 #[cfg(feature = "mlx5")]
 pub mod mlx5;
+pub mod prelude;
 pub mod rdmacm;
 
 mod ffi;
