@@ -1,6 +1,6 @@
 //! A mesh: a heat map of all pairs, what is slow, and a table of the pairs.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
@@ -102,6 +102,14 @@ struct Change {
     is_worse: bool,
 }
 
+/// What the heat maps of a mode and size show.
+struct Shown {
+    /// The values by rail, sender and receiver.
+    values: HashMap<(usize, usize, usize), f64>,
+    /// The median over all rails, without failed cells. NaN if there is no value.
+    median: f64,
+}
+
 impl Mode {
     fn name(self) -> &'static str {
         match self {
@@ -157,6 +165,20 @@ impl Mesh {
         self.cells.iter().flat_map(|cell| cell.rows.iter().map(|row| row.size)).collect()
     }
 
+    /// Returns what the heat maps show, by mode and size.
+    fn shown(&self) -> BTreeMap<(Mode, u64), Shown> {
+        let none = || (HashMap::new(), Vec::new());
+        let mut all: BTreeMap<_, (HashMap<_, _>, Vec<_>)> = BTreeMap::new();
+        for cell in &self.cells {
+            for (size, value) in cell.rows.iter().filter_map(|row| Some((row.size, self.value(row)?))) {
+                let (values, whole) = all.entry((cell.mode, size)).or_insert_with(none);
+                values.insert((cell.rail, cell.from, cell.to), value);
+                whole.extend(cell.error.is_none().then_some(value));
+            }
+        }
+        all.into_iter().map(|(at, (values, whole))| (at, Shown { values, median: median(whole) })).collect()
+    }
+
     fn label(&self, rank: usize) -> &str {
         &self.ranks[rank].label
     }
@@ -190,17 +212,22 @@ impl Mesh {
         html.add("<code>{}</code></p>\n", &[&self.command_line.join(" ")]);
         self.findings(html);
         html.raw("<div class=\"two\"><div class=\"choice\" data-name=\"map\">\n");
-        let (maps, sizes) = (self.maps(), self.sizes());
+        let (maps, sizes, shown) = (self.maps(), self.sizes(), self.shown());
         for ((mode, rail), cells) in &maps {
             // The map of the largest size is first. If no cell has results, its size is unknown.
             for size in if sizes.is_empty() { vec![0] } else { sizes.iter().rev().copied().collect() } {
                 let label = format!("{}, {}, {}", mode.name(), self.rails[*rail], bytes_in_words(size));
                 html.add("<section data-name=\"{}\"><h3>{} ({})</h3>\n", &[&label, &label, &unit]);
-                self.map(html, cells, size, number);
+                let shown = shown.get(&(*mode, size));
+                self.map(html, cells, shown, number);
+                if let Some(median) = shown.map(|shown| shown.median).filter(|median| !median.is_nan()) {
+                    let unit = unit.split(',').next().unwrap_or_default();
+                    html.add("<p class=\"scale\">100 % = {} {}</p>\n", &[&fixed(median, 5, 3), &unit]);
+                }
                 html.raw("</section>\n");
             }
         }
-        html.raw("<p class=\"scale\">Speed in percent of the median: ");
+        html.raw("<p class=\"scale\">Speed in percent of the median of all rails: ");
         for (class, text) in SCALE {
             html.add("<span class=\"{}\">{}</span> ", &[&class, &text]);
         }
@@ -256,11 +283,7 @@ impl Mesh {
         html.raw("</ul></details>\n");
     }
 
-    fn map(&self, html: &mut Html, cells: &[&Cell], size: u64, number: usize) {
-        let value = |cell: &Cell| cell.rows.iter().find(|row| row.size == size).and_then(|row| self.value(row));
-        let mut values: Vec<_> = cells.iter().filter_map(|cell| value(cell)).collect();
-        values.sort_by(f64::total_cmp);
-        let median = values.get(values.len() / 2).copied().unwrap_or(1.0);
+    fn map(&self, html: &mut Html, cells: &[&Cell], shown: Option<&Shown>, number: usize) {
         let at: BTreeMap<_, _> = cells.iter().map(|&cell| ((cell.from, cell.to), cell)).collect();
         let dense = if self.ranks.len() > DENSE { " dense" } else { "" };
         html.add("<div class=\"scroll\"><table class=\"map{}\">\n<thead><tr><th>from ↓ to →</th>", &[&dense]);
@@ -273,9 +296,10 @@ impl Mesh {
                     html.raw("<td></td>");
                     continue;
                 };
-                let (class, text) = match (value(cell), &cell.error) {
-                    (Some(value), None) => (self.class(value, median), fixed(value, 5, 1)),
-                    _ => ("fail", "✘".to_owned()),
+                let value = shown.and_then(|shown| Some((*shown.values.get(&(cell.rail, from, to))?, shown.median)));
+                let (class, text) = match value {
+                    Some((value, median)) => (self.class(value, median), fixed(value, 5, 1)),
+                    None => ("fail", "✘".to_owned()),
                 };
                 let pair = format!("{number}-{from}-{to}");
                 let link = "<td class=\"{}\"><a href=\"#p{}\" title=\"{}\">{}</a></td>";
@@ -286,13 +310,18 @@ impl Mesh {
         html.raw("</tbody></table></div>\n");
     }
 
-    /// Returns the class of a value, by how good it is compared with the median.
+    /// Returns the class of a value, by how good it is compared with the median. The class is neutral if there is no
+    /// median to compare with.
     fn class(&self, value: f64, median: f64) -> &'static str {
+        if value == 0.0 {
+            return "h0";
+        }
         let ratio = match self.plan.workload.measure {
             Measure::Bandwidth => value / median,
             Measure::Latency(_) => median / value,
         };
         match ratio {
+            _ if median == 0.0 || ratio.is_nan() => "h4",
             ..0.5 => "h0",
             ..0.7 => "h1",
             ..0.85 => "h2",
@@ -345,6 +374,17 @@ impl Mesh {
     }
 }
 
+/// Returns the median, which is NaN if there are no values.
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let half = values.len() / 2;
+    match values.len() {
+        0 => f64::NAN,
+        count if count % 2 == 0 => f64::midpoint(values[half - 1], values[half]),
+        _ => values[half],
+    }
+}
+
 /// The legend of a heat map.
 const SCALE: [(&str, &str); 7] = [
     ("h0", "< 50"),
@@ -394,6 +434,35 @@ mod tests {
         assert_eq!([10.0, 80.0, 100.0, 120.0].map(|value| mesh.class(value, 100.0)), ["h0", "h2", "h4", "h6"]);
         mesh.plan.workload.measure = Measure::Latency(crate::plan::Semantics::Ack);
         assert_eq!([300.0, 120.0, 100.0, 80.0].map(|value| mesh.class(value, 100.0)), ["h0", "h2", "h4", "h6"]);
+    }
+
+    #[test]
+    fn maps_of_all_rails_have_one_reference() {
+        let mut mesh = Mesh::read(EXAMPLE).unwrap();
+        mesh.cells.iter_mut().filter(|cell| cell.rail == 1).flat_map(|cell| &mut cell.rows).for_each(|row| {
+            let crate::stats::Figures::Bandwidth(bandwidth) = &mut row.figures else { panic!("a bandwidth") };
+            bandwidth.messages /= 10;
+        });
+        let broken = mesh.cells.iter_mut().find(|cell| cell.rail == 0 && (cell.from, cell.to) == (1, 0)).unwrap();
+        broken.error = Some("it broke".to_owned());
+        let text = written(&mesh);
+        let part = |name: &str| text.split("<section").find(|part| part.contains(name)).unwrap();
+        let (good, slow) = (part("quiet, mlx5_0, 1 MiB"), part("quiet, mlx5_1, 1 MiB"));
+        let reference = |part: &str| part.split("100 % = ").nth(1).unwrap().split('<').next().unwrap().to_owned();
+        assert_eq!(reference(good), reference(slow));
+        assert!(reference(good).ends_with(" Gb/s"), "{}", reference(good));
+        assert!(
+            slow.contains("\"h0\"") && ["h1", "h4", "h6"].iter().all(|class| !slow.contains(&format!("\"{class}\"")))
+        );
+        assert!(!good.contains("\"fail\""), "a failed cell shows what it measured: {good}");
+    }
+
+    #[test]
+    fn odd_values_have_a_class() {
+        let mesh = Mesh::read(EXAMPLE).unwrap();
+        let of = [(0.0, 100.0), (0.0, 0.0), (5.0, 0.0), (5.0, f64::NAN)];
+        assert_eq!(of.map(|(value, median)| mesh.class(value, median)), ["h0", "h0", "h4", "h4"]);
+        assert_eq!([vec![3.0, 1.0], vec![2.0, 9.0, 1.0]].map(median), [2.0, 2.0]);
     }
 
     #[test]
