@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 
 use crate::report::{bytes_in_words, text};
 
@@ -82,6 +82,16 @@ pub(super) fn read(file: &Path) -> Result<String> {
     File::open(file).and_then(|file| file.take(LONGEST + 1).read_to_end(&mut bytes)).with_context(cannot)?;
     ensure!(bytes.len() as u64 <= LONGEST, "{} has more than {}", file.display(), bytes_in_words(LONGEST));
     text(bytes).with_context(cannot)
+}
+
+/// Checks that an output file is none of the input files, which it would replace.
+pub(super) fn is_no_input(output: &Path, inputs: &[PathBuf]) -> Result<()> {
+    let file = |file: &Path| fs::metadata(file).ok().filter(Metadata::is_file).map(|there| (there.dev(), there.ino()));
+    let is_it = |input: &&PathBuf| file(output).is_some_and(|output| file(input) == Some(output));
+    match inputs.iter().find(is_it) {
+        Some(input) => bail!("{} would replace the input {}; give another --output", output.display(), input.display()),
+        None => Ok(()),
+    }
 }
 
 /// Whether the process inherited a descriptor of the file.

@@ -10,6 +10,7 @@ use crate::report::{Series, series};
 
 /// Plots the runs that these files contain. The files are results of this program or output of perftest.
 pub(super) fn paint(runs: &[PathBuf], output: &Path) -> Result<()> {
+    files::is_no_input(output, runs)?;
     let mut all = Vec::new();
     for (run, name) in runs.iter().zip(names(runs)) {
         let text = files::read(run)?;

@@ -97,6 +97,20 @@ fn full_standard_output_is_an_error() {
 }
 
 #[test]
+fn output_that_is_an_input_is_an_error() {
+    let folder = Folder::new();
+    let [run, link] = ["run.svg", "link.svg"].map(|name| folder.join(name));
+    fs::write(&run, "a run").unwrap();
+    fs::hard_link(&run, &link).unwrap();
+    for command in ["report", "plot"] {
+        let words = format!("{command} {} -o {}", run.display(), link.display());
+        let (_, err) = ends(&program(&words).output().unwrap(), 1);
+        assert!(err.contains("link.svg would replace the input "), "{err}");
+        assert_eq!(fs::read_to_string(&run).unwrap(), "a run");
+    }
+}
+
+#[test]
 fn report_of_another_file_is_an_error_and_leaves_the_page() {
     let folder = Folder::new();
     let [text, page] = ["notes.txt", "page.html"].map(|name| folder.join(name));
