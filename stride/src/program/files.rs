@@ -1,7 +1,7 @@
 //! Output files. A file may already be open, for example as standard output or standard error.
 
 use std::fs::{self, File, Metadata};
-use std::io::{self, Read, Write, stderr, stdout};
+use std::io::{self, ErrorKind, Read, Write, stderr, stdout};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
@@ -44,32 +44,41 @@ pub(super) fn create(file: &Path) -> io::Result<File> {
     if is_descriptor(file) { File::options().append(true).open(file) } else { File::create(file) }
 }
 
+/// The errors with which a folder refuses another file.
+const REFUSALS: [ErrorKind; 4] =
+    [ErrorKind::PermissionDenied, ErrorKind::ReadOnlyFilesystem, ErrorKind::ResourceBusy, ErrorKind::NotFound];
+
 /// Replaces the contents of an output file at once, so that a failed write leaves an existing file as it is. If the file
-/// is open, or is not a regular file, the data is written as to the file of [`create`].
+/// is open, is not a regular file, or is in a folder that refuses another file, the data is written as to the file of
+/// [`create`].
 pub(super) fn replace(file: &Path, contents: &[u8]) -> Result<()> {
     let cannot = || format!("cannot write {}", file.display());
-    let there = file.symlink_metadata().ok();
+    let in_place = || create(file).and_then(|mut file| file.write_all(contents)).with_context(cannot);
+    // The target of a symbolic link is replaced, and the link is kept.
+    let target = file.canonicalize().unwrap_or_else(|_| file.to_owned());
+    let there = target.symlink_metadata().ok();
     if is_open(file) || there.as_ref().is_some_and(|there| !there.is_file()) {
-        return create(file).and_then(|mut file| file.write_all(contents)).with_context(cannot);
+        return in_place();
     }
-    let part = part_of(file);
+    let part = part_of(&target);
     let written = File::create_new(&part).and_then(|mut out| {
         out.write_all(contents)?;
-        there.map_or(Ok(()), |there| out.set_permissions(there.permissions()))?;
-        fs::rename(&part, file)
+        there.as_ref().map_or(Ok(()), |there| out.set_permissions(there.permissions()))?;
+        fs::rename(&part, &target)
     });
-    if written.is_err() {
-        // Ignores the error, because the error of the write is reported.
-        let _ = fs::remove_file(&part);
+    let Err(error) = written else { return Ok(()) };
+    // Ignores the error, because the error of the write is reported.
+    let _ = fs::remove_file(&part);
+    if there.is_some() && REFUSALS.contains(&error.kind()) {
+        return in_place();
     }
-    written.with_context(cannot)
+    Err(error).with_context(cannot)
 }
 
-/// Returns the name of the file in which new contents of a file are prepared.
+/// Returns the name of the file in which new contents of a file are prepared. It is short, because that of the file may
+/// have the maximum length.
 fn part_of(file: &Path) -> PathBuf {
-    let mut name = file.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}.part", std::process::id()));
-    file.with_file_name(name)
+    file.with_file_name(format!(".stride-perf.{}.part", std::process::id()))
 }
 
 /// Maximum length of an input file in bytes.
@@ -147,6 +156,29 @@ mod tests {
         replace(&link, b"new").unwrap();
         assert_eq!((fs::read_to_string(&file).unwrap().as_str(), link.is_symlink()), ("new", true));
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+        let long = folder.join(&"n".repeat(255));
+        replace(&long, b"long").unwrap();
+        assert_eq!(fs::read_to_string(&long).unwrap(), "long");
+    }
+
+    #[test]
+    fn target_of_a_link_is_replaced_at_once() {
+        let folder = sideway_test_names::Folder::new();
+        let [file, link] = ["page", "link"].map(|name| folder.join(name));
+        fs::write(&file, "old").unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        let old = File::open(&file).unwrap();
+        replace(&link, b"new").unwrap();
+        assert_ne!(old.metadata().unwrap().ino(), fs::metadata(&file).unwrap().ino());
+        assert_eq!(io::read_to_string(old).unwrap(), "old");
+    }
+
+    #[test]
+    fn file_in_a_folder_that_refuses_others_is_written() {
+        // The name of this thread is in a folder that refuses other files even to root.
+        let name = Path::new("/proc/thread-self/comm");
+        replace(name, b"renamed").unwrap();
+        assert_eq!(fs::read_to_string(name).unwrap(), "renamed\n");
     }
 
     #[test]
