@@ -282,7 +282,7 @@ pub(super) fn words(value: &Value) -> String {
         Value::Bool(is) => if *is { "yes" } else { "no" }.to_owned(),
         Value::Number(number) => number.to_string(),
         Value::String(text) if text.is_empty() => "none".to_owned(),
-        Value::String(text) => text.replace('_', " "),
+        Value::String(text) => text.clone(),
         Value::Array(values) if values.is_empty() => "none".to_owned(),
         Value::Array(values) => values.iter().map(words).collect::<Vec<_>>().join(", "),
         Value::Object(values) => {
@@ -482,8 +482,7 @@ mod tests {
         new.plan.workload.sizes.clear();
         new.plan.workload.amount = crate::plan::RunLength::Messages { count: 7, warm_up: 3 };
         (new.client.cpus, new.client.memory) = (vec![4, 5], crate::plan::Memory::Cuda("0".to_owned()));
-        new.path.mtu = 1024;
-        new.server.firmware = "2".to_owned();
+        (new.path.mtu, new.server.firmware, new.server.device) = (1024, "2".to_owned(), "mlx5_1".to_owned());
         new.server.gids.clear();
         let expected = [
             "test: write bw in the baseline, read bw in this run",
@@ -493,6 +492,7 @@ mod tests {
             "the path's mtu bytes: 4096 in the baseline, 1024 in this run",
             "the client's cpus: 2 in the baseline, 4, 5 in this run",
             "the client's memory: host in the baseline, cuda 0 in this run",
+            "the server's device: mlx5_0 in the baseline, mlx5_1 in this run",
             "the server's firmware: 28.39.1002 in the baseline, 2 in this run",
         ];
         assert_eq!(differences(&old, &new), expected);
