@@ -128,12 +128,15 @@ const HEADS: [(&str, Column); 18] = [
     ("tps average", Column::Other),
 ];
 
+/// Maximum number of columns that are read.
+const COLUMNS: usize = 64;
+
 /// Returns the columns of a header line, from left to right.
 fn head(line: &str) -> Vec<Column> {
     let mut found: Vec<_> =
         HEADS.iter().flat_map(|&(text, column)| line.match_indices(text).map(move |(at, _)| (at, column))).collect();
     found.sort_by_key(|(at, _)| *at);
-    found.into_iter().map(|(_, column)| column).collect()
+    found.into_iter().map(|(_, column)| column).take(COLUMNS).collect()
 }
 
 /// Returns the numbers of a line. The line must contain only numbers, as many as there are columns or a few less.
