@@ -53,6 +53,16 @@ impl Measured {
     }
 }
 
+/// Returns the unit of the value of an option that sets a limit.
+pub(super) fn unit(option: &str) -> &'static str {
+    match option {
+        "--min-gbps" => "Gb/s",
+        "--min-mpps" => "Mmsg/s",
+        "--max-p99" => "us",
+        _ => "",
+    }
+}
+
 impl Limits {
     /// Whether the user gave no limits.
     pub fn are_none(&self) -> bool {

@@ -29,6 +29,12 @@ pub fn fixed(value: f64, width: usize, decimals: usize) -> String {
         .unwrap_or_else(|| format!("{value:.1e}"))
 }
 
+/// Formats two numbers with three decimals, or with as many as they need to differ.
+pub(super) fn apart(values: [f64; 2]) -> [String; 2] {
+    let texts = |decimals: usize| values.map(|value| fixed(value, 17, decimals));
+    (3..=15).map(texts).find(|[one, other]| one != other).unwrap_or_else(|| texts(3))
+}
+
 /// Formats an integer in at most `width` characters. A longer number is written in scientific notation.
 pub(super) fn count(value: u64, width: usize) -> String {
     let text = value.to_string();
@@ -61,6 +67,14 @@ mod tests {
         assert_eq!(fixed(1_234_567_890.0, 8, 3), "1.2e9");
         assert_eq!(fixed(f64::NAN, 8, 3), "-");
         assert_eq!(fixed(f64::INFINITY, 8, 3), "-");
+    }
+
+    #[test]
+    fn close_numbers_differ() {
+        assert_eq!(apart([150.0, 121.0179]), ["150.000", "121.018"]);
+        assert_eq!(apart([0.25, 0.249_999_6]), ["0.2500000", "0.2499996"]);
+        assert_eq!(apart([0.25, f64::NAN]), ["0.250", "-"]);
+        assert_eq!(apart([0.25, 0.25]), ["0.250", "0.250"]);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
 use super::html::Html;
+use super::mesh_limits::Limits;
 use crate::plan::{Measure, Plan};
 use crate::report::json::FORMAT;
 use crate::report::table::{Columns, Table};
@@ -15,6 +16,9 @@ use crate::report::{Row, Style, bytes_in_words, fixed};
 const RANKS: usize = 512;
 const RESULTS: usize = 100_000;
 const CELLS: usize = 1_000_000;
+
+/// Maximum length of a label in characters.
+const LABEL: usize = 256;
 
 /// With more ranks than this, the cells of the heat map have no numbers.
 const DENSE: usize = 32;
@@ -73,35 +77,6 @@ struct Finding {
     text: String,
 }
 
-#[derive(Debug, Deserialize)]
-pub(super) struct Limits {
-    pub(super) is_held: bool,
-    misses: Vec<Miss>,
-    changes: Vec<Change>,
-    missing: u64,
-}
-
-#[derive(Debug, Deserialize)]
-struct Miss {
-    rail: usize,
-    from: usize,
-    to: usize,
-    size_bytes: u64,
-    option: String,
-    limit: f64,
-    found: Option<f64>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Change {
-    rail: usize,
-    from: usize,
-    to: usize,
-    size_bytes: u64,
-    gain_percent: Option<f64>,
-    is_worse: bool,
-}
-
 /// What the heat maps of a mode and size show.
 struct Shown {
     /// The values by rail, sender and receiver.
@@ -133,23 +108,21 @@ impl Mesh {
     }
 
     pub(super) fn read(text: &str) -> Result<Self> {
-        let mesh: Self = serde_json::from_str(text).context("it is not a mesh of stride-perf, or it is truncated")?;
+        let mut mesh: Self =
+            serde_json::from_str(text).context("it is not a mesh of stride-perf, or it is truncated")?;
         ensure!(mesh.format == FORMAT, "its format is {}; this version reads format {FORMAT}", mesh.format);
         ensure!(mesh.ranks.len() <= RANKS, "it has {} ranks, and a page shows at most {RANKS}", mesh.ranks.len());
+        // Each cell of the maps repeats the labels.
+        mesh.ranks.iter_mut().map(|rank| &mut rank.label).chain(&mut mesh.rails).for_each(cut);
         let results = mesh.cells.iter().map(|cell| cell.rows.len().max(1)).sum::<usize>();
         ensure!(results <= RESULTS, "it has {results} results, and a page shows at most {RESULTS}");
         let maps = mesh.maps().len() * mesh.sizes().len() * mesh.ranks.len().pow(2);
         ensure!(maps <= CELLS, "its maps have {maps} cells, and a page shows at most {CELLS}; measure fewer sizes");
         let cells = mesh.cells.iter().map(|cell| [cell.from, cell.to, cell.rail]);
-        let limits = || mesh.limits.iter();
-        let misses = limits().flat_map(|limits| &limits.misses).map(|miss| [miss.from, miss.to, miss.rail]);
-        let changes = limits().flat_map(|limits| &limits.changes).map(|change| [change.from, change.to, change.rail]);
+        let limits = mesh.limits.iter().flat_map(Limits::pairs);
         let (ranks, rails) = (mesh.ranks.len(), mesh.rails.len());
-        let mut all = cells.chain(misses).chain(changes);
-        ensure!(
-            all.all(|[from, to, rail]| from.max(to) < ranks && rail < rails),
-            "it names a rank or rail that it lacks"
-        );
+        let is_known = |[from, to, rail]: [usize; 3]| from.max(to) < ranks && rail < rails;
+        ensure!(cells.chain(limits).all(is_known), "it names a rank or rail that it lacks");
         Ok(mesh)
     }
 
@@ -233,7 +206,8 @@ impl Mesh {
         }
         html.raw("<span class=\"fail\">✘ failed</span></p></div>\n");
         html.raw("<aside class=\"pair\" aria-live=\"polite\" hidden></aside></div>\n");
-        self.limits(html);
+        let pair = |from, to, rail| self.pair(from, to, rail);
+        self.limits.iter().for_each(|limits| limits.write(html, &pair));
         self.pairs(html, number);
         html.raw("</section>\n");
     }
@@ -253,34 +227,6 @@ impl Mesh {
         }
         self.verdict.notes.iter().for_each(|note| html.add("<li>{}</li>\n", &[note]));
         html.raw("</ul>\n");
-    }
-
-    /// Appends the limits that the mesh misses, and what is worse than in the baseline.
-    fn limits(&self, html: &mut Html) {
-        let Some(limits) = &self.limits else { return };
-        if limits.is_held {
-            html.raw("<p class=\"good\">✔ All limits are met.</p>\n");
-            return;
-        }
-        let worse: Vec<_> = limits.changes.iter().filter(|change| change.is_worse).collect();
-        let count = limits.misses.len() + worse.len();
-        html.add("<details><summary class=\"bad\">✘ Limits missed or results worse: {}", &[&count]);
-        if limits.missing > 0 {
-            html.add("; results that only the baseline has: {}", &[&limits.missing]);
-        }
-        html.raw("</summary>\n<ul>\n");
-        for miss in &limits.misses {
-            let (pair, size) = (self.pair(miss.from, miss.to, miss.rail), bytes_in_words(miss.size_bytes));
-            let found = miss.found.map_or_else(|| "no result".to_owned(), |found| fixed(found, 10, 3));
-            let (option, limit) = (&miss.option, fixed(miss.limit, 10, 3));
-            html.add("<li>{}, {}: {} ({} {})</li>\n", &[&pair, &size, &found, option, &limit]);
-        }
-        for change in worse {
-            let (pair, size) = (self.pair(change.from, change.to, change.rail), bytes_in_words(change.size_bytes));
-            let gain = fixed(change.gain_percent.unwrap_or(f64::NAN), 8, 1);
-            html.add("<li>{}, {}: {} % against the baseline</li>\n", &[&pair, &size, &gain]);
-        }
-        html.raw("</ul></details>\n");
     }
 
     fn map(&self, html: &mut Html, cells: &[&Cell], shown: Option<&Shown>, number: usize) {
@@ -374,6 +320,14 @@ impl Mesh {
     }
 }
 
+/// Shortens a label that is longer than any that this program writes.
+fn cut(label: &mut String) {
+    if let Some((end, _)) = label.char_indices().nth(LABEL) {
+        label.truncate(end);
+        label.push('…');
+    }
+}
+
 /// Returns the median, which is NaN if there are no values.
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
@@ -425,7 +379,7 @@ mod tests {
         assert_eq!(text.matches(" id=\"p0-4-1\"").count(), 1);
         assert!(text.contains("✘ rank 4 (node5) left the mesh: it disconnected"));
         assert!(text.contains("<strong>likely</strong>: host node4 is slow"));
-        assert!(text.contains("node3 → node4, mlx5_0, 1 MiB: 121.018 (--min-gbps 150.000)"));
+        assert!(text.contains("node3 → node4, mlx5_0, 1 MiB: 121.018 Gb/s (--min-gbps: 150.000 Gb/s)"));
     }
 
     #[test]
@@ -455,6 +409,14 @@ mod tests {
             slow.contains("\"h0\"") && ["h1", "h4", "h6"].iter().all(|class| !slow.contains(&format!("\"{class}\"")))
         );
         assert!(!good.contains("\"fail\""), "a failed cell shows what it measured: {good}");
+    }
+
+    #[test]
+    fn long_labels_are_cut() {
+        let long = "ü".repeat(LABEL + 1);
+        let mesh = Mesh::read(&EXAMPLE.replace("\"node5\"", &format!("\"{long}\""))).unwrap();
+        let text = written(&mesh);
+        assert!(!text.contains(&long) && text.contains(&format!("{}…", "ü".repeat(LABEL))));
     }
 
     #[test]

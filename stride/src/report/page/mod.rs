@@ -7,6 +7,7 @@ mod chart;
 mod figures;
 mod html;
 mod mesh;
+mod mesh_limits;
 mod tables;
 
 use super::json::Document;
@@ -197,7 +198,7 @@ mod tests {
     fn page_shows_tables_without_its_script() {
         let text = page(&[read(&document("a hint"), "one"), read(&document("another"), "two")]);
         let p99 = sample::latency_row(2, 1500).latency().map_or(0.0, |latency| latency.p99 / 1000.0);
-        let missed = format!("<td>--max-p99</td><td>1.000</td><td class=\"bad\">✘ {p99:.3}</td>");
+        let missed = format!("<td>--max-p99</td><td>1.000 us</td><td class=\"bad\">✘ {p99:.3} us</td>");
         for part in [
             "<td class=\"bad\">✘ limits missed</td>",
             &missed,
@@ -208,6 +209,30 @@ mod tests {
             assert!(text.contains(part), "{part}");
         }
         assert!(!text.contains("<section hidden") && !text.contains("<figure hidden"));
+    }
+
+    #[test]
+    fn settings_of_all_runs_are_listed() {
+        let (mut one, mut two) = (document("it"), document("it"));
+        (one.environment.client.numa_node, two.environment.client.gpu) = (None, None);
+        (two.environment.client.numa_node, one.environment.client.inline) = (Some(7), Some(5));
+        two.environment.client.inline = None;
+        let text = page(&[read(&one, "one"), read(&two, "two")]);
+        for line in ["client: numa node</th><td></td><td>7</td>", "client: inline bytes</th><td>5</td><td></td>"] {
+            assert!(text.contains(&format!("<tr class=\"differs\"><th scope=\"row\">{line}")), "{line}");
+        }
+        assert_eq!(text.matches(">client: device</th><td>mlx5_0</td><td>mlx5_0</td>").count(), 1);
+    }
+
+    #[test]
+    fn run_that_is_only_worse_than_its_baseline_misses_no_limit() {
+        let rows = |time| vec![sample::latency_row(2, time)];
+        let series = |time| Series::of_plan("it", &sample::plan(Measure::Latency(Semantics::Ack)), rows(time));
+        let comparison = crate::report::compare::Comparison::of(&series(1000), &series(2000), 5.0).unwrap();
+        let mut worse = document("it");
+        worse.verdict = Some(Verdict::new(&[], Some((&comparison, None))));
+        let text = page(&[read(&worse, "one")]);
+        assert!(text.contains("✘ worse than the baseline</td>") && !text.contains("limits missed"));
     }
 
     #[test]

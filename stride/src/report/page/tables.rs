@@ -1,14 +1,19 @@
 //! The tables of the page.
 
+use std::collections::{HashMap, HashSet};
+
 use serde_json::Value;
 
 use super::html::Html;
+use super::mesh_limits::Limits;
 use super::{Results, Run, Series};
 use crate::plan::Measure;
 use crate::report::compare::{IDLE, Outcome, words};
 use crate::report::json::Document;
+use crate::report::limits::unit;
 use crate::report::table::{Columns, Table};
-use crate::report::verdict::Compared;
+use crate::report::units::apart;
+use crate::report::verdict::{Compared, Verdict};
 use crate::report::{Style, bytes_in_words, fixed, ports};
 
 /// Appends a table with a line per run: what ran where, and how it ended.
@@ -21,7 +26,7 @@ pub(super) fn runs(html: &mut Html, runs: &[Run]) {
             let test = format!("mesh {}, {}", mesh.plan.title(), mesh.plan.attributes.transport);
             html.add("<tr><th scope=\"row\">{}</th><td>{}</td>", &[&run.name, &test]);
             html.add("<td colspan=\"2\">{} ranks</td><td>{}</td>", &[&mesh.ranks.len(), &mesh.time]);
-            ending(html, mesh.error.as_ref(), mesh.limits.as_ref().map(|limits| limits.is_held));
+            ending(html, mesh.error.as_ref(), mesh.limits.as_ref().map(Limits::misses));
             continue;
         }
         html.add(
@@ -40,17 +45,29 @@ pub(super) fn runs(html: &mut Html, runs: &[Run]) {
         let (client, server) = (side(&environment.client), side(&environment.server));
         let test = format!("{}, {}", environment.plan.title(), environment.plan.attributes.transport);
         html.add("<td>{}</td><td>{}</td><td>{}</td><td>{}</td>", &[&test, &client, &server, &environment.time]);
-        ending(html, document.error.as_ref(), document.verdict.as_ref().map(|verdict| verdict.is_held));
+        ending(html, document.error.as_ref(), document.verdict.as_ref().map(misses));
     }
     html.raw("</tbody></table></div>\n");
 }
 
-/// Appends how a run ended, which ends its line.
-fn ending(html: &mut Html, error: Option<&String>, is_held: Option<bool>) {
-    match (error, is_held) {
+/// Returns what a test missed, as a text that is empty if it missed nothing.
+fn misses(verdict: &Verdict) -> &'static str {
+    let outcome = verdict.comparison.as_ref().map(|compared| compared.outcome);
+    match (verdict.misses.is_empty(), outcome) {
+        _ if verdict.is_held => "",
+        (false, Some(Outcome::Worse)) => "limits missed, worse than the baseline",
+        (true, Some(Outcome::Worse)) => "worse than the baseline",
+        (true, Some(Outcome::Nothing)) => "no size in common with the baseline",
+        _ => "limits missed",
+    }
+}
+
+/// Appends how a run ended, which ends its line. `misses` is empty if the run missed nothing.
+fn ending(html: &mut Html, error: Option<&String>, misses: Option<&str>) {
+    match (error, misses) {
         (Some(error), _) => html.add("<td class=\"bad\">✘ incomplete: {}</td></tr>\n", &[error]),
-        (None, Some(true)) => html.raw("<td class=\"good\">✔ limits met</td></tr>\n"),
-        (None, Some(false)) => html.raw("<td class=\"bad\">✘ limits missed</td></tr>\n"),
+        (None, Some("")) => html.raw("<td class=\"good\">✔ limits met</td></tr>\n"),
+        (None, Some(misses)) => html.add("<td class=\"bad\">✘ {}</td></tr>\n", &[&misses]),
         (None, None) => html.raw("<td>complete</td></tr>\n"),
     }
 }
@@ -72,10 +89,11 @@ pub(super) fn verdicts(html: &mut Html, runs: &[Run]) {
             html.raw("<div class=\"scroll\"><table>\n<thead><tr><th>Size</th><th>Option</th><th>Limit</th><th>Found</th></tr>");
             html.raw("</thead>\n<tbody>\n");
             for miss in &verdict.misses {
-                let found = fixed(miss.found.unwrap_or(f64::NAN), 10, 3);
-                let (size, limit) = (bytes_in_words(miss.size_bytes), fixed(miss.limit, 10, 3));
-                let line = "<tr><th scope=\"row\">{}</th><td>{}</td><td>{}</td><td class=\"bad\">✘ {}</td></tr>\n";
-                html.add(line, &[&size, &miss.option, &limit, &found]);
+                let [limit, found] = apart([miss.limit, miss.found.unwrap_or(f64::NAN)]);
+                let (size, unit) = (bytes_in_words(miss.size_bytes), unit(&miss.option));
+                let line =
+                    "<tr><th scope=\"row\">{}</th><td>{}</td><td>{} {}</td><td class=\"bad\">✘ {} {}</td></tr>\n";
+                html.add(line, &[&size, &miss.option, &limit, &unit, &found, &unit]);
             }
             html.raw("</tbody></table></div>\n");
         }
@@ -112,12 +130,14 @@ fn comparison(html: &mut Html, compared: &Compared, is_latency: bool) {
 /// Appends the hints, each of them once with the runs that have it.
 pub(super) fn hints(html: &mut Html, runs: &[Run]) {
     let mut hints: Vec<(&str, Vec<&str>)> = Vec::new();
+    let mut places = HashMap::new();
     for (name, document) in documents(runs) {
         for hint in &document.hints {
-            match hints.iter_mut().find(|(text, _)| text == hint) {
-                Some((_, names)) => names.push(name),
-                None => hints.push((hint, vec![name])),
-            }
+            let place = *places.entry(hint.as_str()).or_insert_with(|| {
+                hints.push((hint, Vec::new()));
+                hints.len() - 1
+            });
+            hints[place].1.push(name);
         }
     }
     if hints.is_empty() {
@@ -167,16 +187,18 @@ pub(super) fn results(html: &mut Html, runs: &[Run]) {
 /// Appends a table of settings and hosts with a column per run. Lines in which the runs differ are marked.
 pub(super) fn environments(html: &mut Html, runs: &[Run]) {
     let all: Vec<_> = documents(runs).map(|(name, document)| (name, members(document))).collect();
-    let Some((_, longest)) = all.iter().max_by_key(|(_, members)| members.len()) else { return };
+    if all.is_empty() {
+        return;
+    }
     html.raw("<section><h2>Environment</h2>\n<details><summary>Settings, hosts and devices</summary>\n");
     html.raw("<div class=\"scroll\"><table class=\"words\">\n<thead><tr><th></th>");
     all.iter().for_each(|(name, _)| html.add("<th>{}</th>", &[name]));
     html.raw("</tr></thead>\n<tbody>\n");
-    for (member, _) in longest {
-        let find = |(_, members): &(&str, Vec<(String, String)>)| {
-            members.iter().find(|(name, _)| name == member).map(|(_, value)| value.clone()).unwrap_or_default()
-        };
-        let values: Vec<_> = all.iter().map(find).collect();
+    let of_runs: Vec<HashMap<_, _>> =
+        all.iter().map(|(_, members)| members.iter().map(|(name, value)| (name, value.as_str())).collect()).collect();
+    let mut seen = HashSet::new();
+    for (member, _) in all.iter().flat_map(|(_, members)| members).filter(|(name, _)| seen.insert(name)) {
+        let values: Vec<_> = of_runs.iter().map(|members| members.get(member).copied().unwrap_or_default()).collect();
         let is_same = values.windows(2).all(|pair| pair[0] == pair[1]);
         html.add("<tr class=\"{}\"><th scope=\"row\">{}</th>", &[&if is_same { "" } else { "differs" }, member]);
         values.iter().for_each(|value| html.add("<td>{}</td>", &[value]));
