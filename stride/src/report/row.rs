@@ -143,6 +143,12 @@ impl From<Record> for Row {
     }
 }
 
+/// Returns the name of the value in the middle of the latencies, which is the mean if no row has a median.
+pub(super) fn middle_of(rows: &[Row]) -> &'static str {
+    let has_median = rows.iter().filter_map(Row::latency).any(|latency| latency.p50.is_finite());
+    if has_median { "median" } else { "mean" }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::ops::Range;
 
 use super::html::Html;
-use crate::report::axis::{DRAWN, even, short, some, steps};
+use crate::report::axis::{DRAWN, distance, even, short, some, steps};
 use crate::report::bytes;
 
 /// A chart, whose curves have common axes.
@@ -24,13 +24,15 @@ pub(super) struct Curve {
     pub(super) points: Vec<Point>,
     /// The area around the curve: the place on the x axis, and the smallest and largest value there.
     pub(super) band: Vec<[f64; 3]>,
+    /// Returns the description of a point. Only points that are drawn are described.
+    pub(super) describe: fn(&Self, &Point) -> String,
 }
 
 pub(super) struct Point {
     pub(super) x: f64,
     pub(super) y: f64,
-    /// The description of the point.
-    pub(super) text: String,
+    /// What the description names besides the place.
+    pub(super) more: f64,
 }
 
 /// Number of colours in the style sheet.
@@ -72,7 +74,7 @@ impl Axis {
     /// An axis that starts at zero.
     pub(super) fn from_zero(label: &str, values: &[f64]) -> Self {
         let range = 0.0..values.iter().copied().fold(f64::MIN_POSITIVE, f64::max);
-        let ticks = even(&(0.0..range.end * 1.0001)).into_iter().map(|value| (value, short(value))).collect();
+        let ticks = named(even(&(0.0..range.end * 1.0001)));
         Self { label: label.to_owned(), is_log: false, range, ticks }
     }
 
@@ -80,7 +82,7 @@ impl Axis {
     pub(super) fn log(label: &str, values: &[f64]) -> Self {
         let range = extent(values);
         let range = range.start / 1.3..range.end * 1.3;
-        let ticks = steps(&range).into_iter().map(|value| (value, short(value))).collect();
+        let ticks = named(steps(&range));
         Self { label: label.to_owned(), is_log: true, range, ticks }
     }
 
@@ -90,6 +92,12 @@ impl Axis {
         let (start, end) = (of(self.range.start), of(self.range.end));
         ((of(value) - start) / (end - start)).clamp(0.0, 1.0)
     }
+}
+
+/// Returns labels with their texts.
+fn named(labels: Vec<f64>) -> Vec<(f64, String)> {
+    let distance = distance(&labels);
+    labels.into_iter().map(|label| (label, short(label, distance))).collect()
 }
 
 /// Returns the range that contains all values.
@@ -174,7 +182,10 @@ impl Chart {
         html.add("<path d=\"M{}\"/>\n", &[&path(curve.points.iter().map(|point| self.place(point.x, point.y)))]);
         for point in &curve.points {
             let (x, y) = self.place(point.x, point.y);
-            html.add("<circle cx=\"{}\" cy=\"{}\"><title>{}</title></circle>\n", &[&one(x), &one(y), &point.text]);
+            html.add(
+                "<circle cx=\"{}\" cy=\"{}\"><title>{}</title></circle>\n",
+                &[&one(x), &one(y), &(curve.describe)(curve, point)],
+            );
         }
         html.raw("</g>\n");
     }
@@ -182,7 +193,7 @@ impl Chart {
 
 /// Formats a coordinate.
 fn one(value: f64) -> String {
-    short((value * 10.0).round() / 10.0)
+    short(value, 0.1)
 }
 
 fn path(places: impl Iterator<Item = (f64, f64)>) -> String {

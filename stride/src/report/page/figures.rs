@@ -3,6 +3,7 @@
 use super::chart::{Axis, Chart, Curve, Point, is_drawn};
 use super::html::Html;
 use crate::plan::Measure;
+use crate::report::row::middle_of;
 use crate::report::{Row, Series, bytes_in_words, fixed};
 use crate::stats::Bandwidth;
 
@@ -91,6 +92,7 @@ fn by_size(html: &mut Html, name: &str, series: &Numbered<'_>, of: fn(&str, usiz
     };
     let values: Vec<_> =
         curves.iter().flat_map(|curve| curve.band.iter().flat_map(|&[_, low, high]| [low, high])).collect();
+    let values = values.into_iter().filter(|value| *value > 0.0).collect();
     let values = [values, all(&curves, |point| point.y)].concat();
     let (x, y) = (Axis::sizes(all(&curves, |point| point.x)), Axis::log(label, &values));
     Chart { title: title(name, series), x, y, curves }.draw(html);
@@ -105,17 +107,21 @@ fn sorted(rows: &[Row]) -> Vec<Row> {
 fn bandwidths(name: &str, colour: usize, rows: &[Row]) -> Vec<Curve> {
     let value = |row: &Row| row.average().map(|rates| rates.gigabits_per_second).filter(|value| is_drawn(*value));
     let point = |row: &Row| {
-        let (y, size) = (value(row)?, bytes_in_words(row.size));
-        let rate = row.average().map_or(0.0, |rates| rates.messages_per_second / 1e6);
-        let text = format!("{name}\n{size}: {} Gb/s, {} Mmsg/s", fixed(y, 9, 3), fixed(rate, 9, 6));
-        Some(Point { x: row.size as f64, y, text })
+        let more = row.average().map_or(0.0, |rates| rates.messages_per_second / 1e6);
+        Some(Point { x: row.size as f64, y: value(row)?, more })
     };
     let band = |row: &Row| {
+        // Where an interval has no messages, the area reaches the axis.
         let [slowest, _, fastest] = row.jitter()?.map(|rates| rates.gigabits_per_second);
-        (is_drawn(slowest) && is_drawn(fastest)).then_some([row.size as f64, slowest, fastest])
+        let is_shown = (slowest == 0.0 || is_drawn(slowest)) && is_drawn(fastest);
+        is_shown.then_some([row.size as f64, slowest, fastest])
+    };
+    let describe = |curve: &Curve, point: &Point| {
+        let (size, rate) = (bytes_in_words(point.x as u64), fixed(point.more, 9, 6));
+        format!("{}\n{size}: {} Gb/s, {rate} Mmsg/s", curve.name, fixed(point.y, 9, 3))
     };
     let (points, band) = (rows.iter().filter_map(point).collect(), rows.iter().filter_map(band).collect());
-    vec![Curve { name: name.to_owned(), colour, is_second: false, points, band }]
+    vec![Curve { name: name.to_owned(), colour, is_second: false, points, band, describe }]
 }
 
 fn latencies(name: &str, colour: usize, rows: &[Row]) -> Vec<Curve> {
@@ -123,14 +129,16 @@ fn latencies(name: &str, colour: usize, rows: &[Row]) -> Vec<Curve> {
         let name = format!("{name} {what}");
         let point = |row: &Row| {
             let y = of(row).map(|nanoseconds| nanoseconds / 1000.0).filter(|value| is_drawn(*value))?;
-            let text = format!("{name}\n{}: {} us", bytes_in_words(row.size), fixed(y, 9, 3));
-            Some(Point { x: row.size as f64, y, text })
+            Some(Point { x: row.size as f64, y, more: 0.0 })
+        };
+        let describe = |curve: &Curve, point: &Point| {
+            format!("{}\n{}: {} us", curve.name, bytes_in_words(point.x as u64), fixed(point.y, 9, 3))
         };
         let points = rows.iter().filter_map(point).collect();
-        Curve { name, colour, is_second, points, band: Vec::new() }
+        Curve { name, colour, is_second, points, band: Vec::new(), describe }
     };
     vec![
-        curve("median", false, |row| row.latency().map(|latency| latency.middle())),
+        curve(middle_of(rows), false, |row| row.latency().map(|latency| latency.middle())),
         curve("p99", true, |row| row.latency().map(|latency| latency.p99)),
     ]
 }
@@ -199,11 +207,21 @@ fn over_time(name: &str, colour: usize, row: &Row) -> Option<Curve> {
     let point = |(at, &messages): (usize, &u64)| {
         let x = (at + 1) as f64 * interval;
         let y = messages as f64 * row.size as f64 * 8.0 / interval / 1e9;
-        let text = format!("{name}\n{} to {} s: {} Gb/s", fixed(x - interval, 8, 3), fixed(x, 8, 3), fixed(y, 9, 3));
-        (y == 0.0 || is_drawn(y)).then_some(Point { x, y, text })
+        (y == 0.0 || is_drawn(y)).then_some(Point { x, y, more: interval })
+    };
+    let describe = |curve: &Curve, point: &Point| {
+        let [start, end] = [point.x - point.more, point.x].map(|seconds| fixed(seconds, 8, 3));
+        format!("{}\n{start} to {end} s: {} Gb/s", curve.name, fixed(point.y, 9, 3))
     };
     let points: Vec<_> = intervals.iter().enumerate().filter_map(point).collect();
-    (!points.is_empty()).then(|| Curve { name: name.to_owned(), colour, is_second: false, points, band: Vec::new() })
+    (!points.is_empty()).then(|| Curve {
+        name: name.to_owned(),
+        colour,
+        is_second: false,
+        points,
+        band: Vec::new(),
+        describe,
+    })
 }
 
 /// The latency of a size by percentile.
@@ -217,16 +235,25 @@ fn percentiles(name: &str, colour: usize, row: &Row) -> Option<Curve> {
         up_to += count as f64;
         // The number of samples of which one is larger.
         let (x, y) = (samples / (samples - up_to + 1.0).max(1.0), end / 1000.0);
-        let share = fixed(up_to / samples * 100.0, 8, 5);
-        let text = format!("{name}\n{share} % of the samples: at most {} us", fixed(y, 9, 3));
-        (count > 0 && is_drawn(y)).then_some(Point { x, y, text })
+        (count > 0 && is_drawn(y)).then_some(Point { x, y, more: up_to / samples * 100.0 })
     };
     let mut points: Vec<_> = histogram.iter().filter_map(point).collect();
     let min = latency.min / 1000.0;
     if is_drawn(min) && !points.is_empty() {
-        points.insert(0, Point { x: 1.0, y: min, text: format!("{name}\nminimum: {} us", fixed(min, 9, 3)) });
+        points.insert(0, Point { x: 1.0, y: min, more: 0.0 });
     }
-    (!points.is_empty()).then(|| Curve { name: name.to_owned(), colour, is_second: false, points, band: Vec::new() })
+    let describe = |curve: &Curve, point: &Point| match fixed(point.y, 9, 3) {
+        y if point.more == 0.0 => format!("{}\nminimum: {y} us", curve.name),
+        y => format!("{}\n{} % of the samples: at most {y} us", curve.name, fixed(point.more, 8, 5)),
+    };
+    (!points.is_empty()).then(|| Curve {
+        name: name.to_owned(),
+        colour,
+        is_second: false,
+        points,
+        band: Vec::new(),
+        describe,
+    })
 }
 
 #[cfg(test)]
@@ -277,6 +304,26 @@ mod tests {
         assert_eq!((text.matches("<section").count(), text.matches("several sizes").count()), (20, 0));
         assert_eq!(text.matches("one p99").count(), text.matches("two p99").count());
         assert_eq!(spread(&[1, 2, 3, 4, 5], 3), [1, 3, 5]);
+    }
+
+    #[test]
+    fn area_reaches_the_axis_where_an_interval_is_empty() {
+        let mut rows = [64, 128, 256].map(|size| sample::bandwidth_row(size, 1000)).to_vec();
+        let Figures::Bandwidth(bandwidth) = &mut rows[1].figures else { panic!("a bandwidth") };
+        bandwidth.intervals[1] = 0;
+        let curves = bandwidths("it", 0, &rows);
+        assert_eq!(curves[0].band.iter().map(|[size, ..]| *size).collect::<Vec<_>>(), [64.0, 128.0, 256.0]);
+        let text = drawn(&[Series::of_plan("it", &sample::plan(Measure::Bandwidth), rows)]);
+        assert!(text.contains("class=\"band\"") && !text.contains("NaN") && !text.contains("inf"), "{text}");
+    }
+
+    #[test]
+    fn curve_of_averages_is_a_mean() {
+        let mut row = sample::latency_row(2, 1000);
+        assert_eq!(latencies("it", 0, std::slice::from_ref(&row))[0].name, "it median");
+        let Figures::Latency(latency) = &mut row.figures else { panic!("a latency") };
+        latency.p50 = f64::NAN;
+        assert_eq!(latencies("it", 0, &[row])[0].name, "it mean");
     }
 
     #[test]

@@ -8,7 +8,8 @@ use plotters::coord::ranged1d::ValueFormatter;
 use plotters::prelude::*;
 
 use crate::plan::Measure;
-use crate::report::axis::{DRAWN, short, some, steps};
+use crate::report::axis::{DRAWN, distance, short, some, steps};
+use crate::report::row::middle_of;
 use crate::report::{Row, Series, bytes};
 
 /// A panel, which contains curves with common axes.
@@ -75,7 +76,9 @@ fn curves(number: usize, series: &Series) -> Vec<Curve> {
     let mut curves = match series.measure {
         Measure::Bandwidth => vec![of("", false, |row| row.average().map(|rates| rates.gigabits_per_second))],
         Measure::Latency(_) => vec![
-            of(" median", false, |row| row.latency().map(|latency| latency.middle() / 1000.0)),
+            of(&format!(" {}", middle_of(&series.rows)), false, |row| {
+                row.latency().map(|latency| latency.middle() / 1000.0)
+            }),
             of(" p99", true, |row| row.latency().map(|latency| latency.p99 / 1000.0)),
         ],
     };
@@ -113,8 +116,9 @@ impl Panel {
         // The axis is logarithmic, so that small values are as clear as large ones.
         let values = values.start / 1.3..values.end * 1.3;
         let steps = steps(&values);
+        let distance = distance(&steps);
         let mut chart = builder.build_cartesian_2d(sizes, values.log_scale().with_key_points(steps))?;
-        self.fill(&mut chart, label)
+        self.fill(&mut chart, label, distance)
     }
 
     /// Returns the operation and transport, if they are the same for all curves.
@@ -140,6 +144,7 @@ impl Panel {
         &self,
         chart: &mut ChartContext<'a, B, Cartesian2d<X, Y>>,
         label: &str,
+        distance: f64,
     ) -> Result<(), DrawingAreaErrorKind<B::ErrorType>>
     where
         B: DrawingBackend + 'a,
@@ -153,7 +158,7 @@ impl Panel {
             .x_desc("message size, bytes")
             .y_desc(label)
             .x_label_formatter(&|size| bytes(size.round() as u64))
-            .y_label_formatter(&|value| short(*value))
+            .y_label_formatter(&|value| short(*value, distance))
             .light_line_style(WHITE)
             .draw()?;
         for curve in &self.curves {
