@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::check::{Contradiction, LONGEST, MOST_DEPTH, MOST_QUEUE_PAIRS, MOST_SAMPLES, MOST_THREADS, PathLimits};
 pub use self::gpu::{GpuName, GpuRegistration, NoGpuName, PciAddress};
-pub use self::operation::{Measure, Operation, Semantics, Transport};
+pub use self::operation::{Measure, Operation, Semantics, Transport, family};
 pub use self::queues::{QpAttributes, Queues};
 pub use self::run_length::RunLength;
 #[cfg(test)]

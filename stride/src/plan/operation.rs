@@ -118,10 +118,15 @@ pub enum Transport {
     Srd,
 }
 
+/// Returns the module of a kernel driver: `mlx5_core` also for `mlx5_core.sf`, the driver of subfunctions.
+pub fn family(driver: &str) -> &str {
+    driver.split('.').next().unwrap_or(driver)
+}
+
 impl Transport {
     /// Returns the vendor's transport that devices with this kernel driver support, if there is one.
     pub fn of_driver(name: &str) -> Option<Self> {
-        match name {
+        match family(name) {
             "mlx5_core" => Some(Self::Dc),
             "efa" => Some(Self::Srd),
             _ => None,
@@ -176,8 +181,8 @@ mod tests {
 
     #[test]
     fn driver_name_selects_its_transport() {
-        let of = ["mlx5_core", "efa", "mlx4_core", "softrnic", ""].map(Transport::of_driver);
-        assert_eq!(of, [Some(Transport::Dc), Some(Transport::Srd), None, None, None]);
+        let of = ["mlx5_core", "mlx5_core.sf", "efa", "mlx4_core", "softrnic", ""].map(Transport::of_driver);
+        assert_eq!(of, [Some(Transport::Dc), Some(Transport::Dc), Some(Transport::Srd), None, None, None]);
     }
 
     #[test]

@@ -17,7 +17,7 @@ use stride_run::{DatagramSend, Pair};
 use super::description::provider;
 use super::vendor_pairs::{Dynamic, Scalable, scalable_inline};
 use crate::endpoint::{Intake, QpAddress};
-use crate::plan::{Measure, Plan, Transport};
+use crate::plan::{Measure, Plan, Transport, family};
 
 /// Default size up to which latency tests send messages inline, in bytes.
 pub(super) const INLINE: u32 = 220;
@@ -232,8 +232,9 @@ const EXTENDED: [&str; 3] = ["mlx5_core", "efa", "hns3"];
 
 /// Whether the queue pairs post lists that are prepared once, which only the basic interface supports.
 fn has_prepared_lists(pd: &ProtectionDomain, plan: &Plan, inline: u32) -> bool {
-    let is_list = plan.workload.measure == Measure::Bandwidth && plan.queues.post_list > 1 && inline == 0;
-    is_list && !EXTENDED.contains(&provider(pd.device_context()).as_str())
+    let is_inline = inline > 0 && plan.workload.sizes.iter().any(|size| *size <= u64::from(inline));
+    let is_list = plan.workload.measure == Measure::Bandwidth && plan.queues.post_list > 1 && !is_inline;
+    is_list && !EXTENDED.contains(&family(&provider(pd.device_context())))
 }
 
 /// Builds a queue pair with the interface that costs least.
@@ -275,7 +276,7 @@ mod tests {
         let pd = context.alloc_pd().unwrap();
         let cq = context.create_cq_builder().build_generic().unwrap();
         let is_basic = |post_list, measure, inline| {
-            let workload = Workload { measure, ..Workload::default() };
+            let workload = Workload { measure, sizes: vec![64], ..Workload::default() };
             let queues = Queues { post_list, inline: Some(inline), ..Queues::default() };
             let plan = Plan { workload, queues, ..Plan::default() };
             let (mut pairs, _) = Pairs::new(&pd, &plan, (&cq, &cq), 1, true).unwrap();
@@ -284,6 +285,7 @@ mod tests {
         };
         assert!(is_basic(64, Measure::Bandwidth, 0));
         assert!(!is_basic(1, Measure::Bandwidth, 0), "the device offers extended queue pairs");
+        assert!(is_basic(64, Measure::Bandwidth, 63), "no message is inline");
         assert!(!is_basic(64, Measure::Bandwidth, 64), "a prepared list would send old data");
         assert!(!is_basic(64, Measure::Latency(crate::plan::Semantics::Ack), 0));
     }
