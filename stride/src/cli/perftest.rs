@@ -33,7 +33,7 @@ const WORDS: &[(&[&str], Here)] = &[
     (&["--report-both"], Missing("with -b, a row is the total of both directions")),
     (&["-o", "--outs"], Missing("both devices' limits on outstanding reads and atomics apply")),
     (&["-M", "--MGID", "-g", "--mcg"], Missing("multicast is not supported")),
-    (&["--bind_source_ip", "-j", "--source_ip"], Missing("the routing table selects the source address")),
+    (&["--bind_source_ip"], Missing("the routing table selects the source address")),
     (&["--retry_count"], Missing("the retry count is 7, perftest's default")),
     (&["--output"], Missing("--json and --csv write every figure by name")),
     (&["-L", "--hop_limit"], Missing("the hop limit is 64")),
@@ -58,6 +58,8 @@ const WORDS: &[(&[&str], Here)] = &[
             "--source_mac",
             "-E",
             "--dest_mac",
+            "-j",
+            "--source_ip",
             "-J",
             "--dest_ip",
             "-K",
@@ -153,7 +155,7 @@ const WORDS: &[(&[&str], Here)] = &[
     (&["--burst_size"], Named("--burst-size")),
     (&["--latency_gap"], Named("--gap")),
     (&["--mr_per_qp"], Named("--mr-per-qp")),
-    (&["--flow_label"], Named("--flow-label")),
+    (&["--flow_label"], Named("--flow-label, which takes one value")),
     (&["--pkey_index"], Named("--pkey-index")),
     (&["--use_hugepages"], Named("--huge-pages")),
     (&["--disable_pcie_relaxed"], Named("--no-relaxed-ordering")),
@@ -247,6 +249,8 @@ mod tests {
             ("write bw --data_validation", ": use --validate, which"),
             ("write bw --gpu_touch once", " is not supported: no kernel"),
             ("write bw --use_rocm 0", " is not supported: only GPUs with CUDA"),
+            ("write bw -j 192.0.2.1", " is not supported: raw Ethernet"),
+            ("write bw --flow_label 1,2", ": use --flow-label, which takes one value"),
             ("write bw --flows 4", " is not supported: raw Ethernet"),
         ] {
             let error = error(words);
@@ -289,7 +293,8 @@ mod tests {
     const OPTIONS: &str = include_str!("perftest_options.txt");
 
     /// The options that exist here with another meaning.
-    const MEANINGS: [(&str, &str); 1] = [("--ipv6", "another meaning: the control channel uses IPv6 only")];
+    const MEANINGS: [(&str, &str); 1] =
+        [("--ipv6", "another meaning: the control channel uses IPv6 only; -x selects an IPv6 GID")];
 
     /// Returns the page with all options of perftest.
     fn page() -> String {
