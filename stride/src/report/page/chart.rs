@@ -36,7 +36,15 @@ pub(super) struct Point {
 }
 
 /// Number of colours in the style sheet.
-pub(super) const COLOURS: usize = 7;
+const COLOURS: usize = 7;
+
+/// Returns the class of a colour. Each colour returns with another pattern of dashes.
+pub(super) fn class(number: usize) -> String {
+    match number / COLOURS {
+        0 => format!("c{number}"),
+        dashes => format!("c{} d{dashes}", number % COLOURS),
+    }
+}
 
 /// Size of a chart, and of the margins for labels on its left, right, upper and lower side.
 const SIZE: (f64, f64) = (720.0, 380.0);
@@ -142,7 +150,7 @@ impl Chart {
         html.add("<figure class=\"chart\">\n<figcaption>{}</figcaption>\n<p class=\"legend\">", &[&self.title]);
         for curve in &self.curves {
             let second = if curve.is_second { " second" } else { "" };
-            html.add("<span class=\"c{}{}\">{}</span> ", &[&(curve.colour % COLOURS), &second, &curve.name]);
+            html.add("<span class=\"{}{}\">{}</span> ", &[&class(curve.colour), &second, &curve.name]);
         }
         let (width, height) = SIZE;
         html.add("</p>\n<svg viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"{}\">\n", &[&width, &height, &self.title]);
@@ -173,7 +181,7 @@ impl Chart {
 
     fn curve(&self, html: &mut Html, curve: &Curve) {
         let second = if curve.is_second { " second" } else { "" };
-        html.add("<g class=\"c{}{}\">", &[&(curve.colour % COLOURS), &second]);
+        html.add("<g class=\"{}{}\">", &[&class(curve.colour), &second]);
         if curve.band.len() > 1 {
             let ahead = curve.band.iter().map(|&[x, low, _]| self.place(x, low));
             let back = curve.band.iter().rev().map(|&[x, _, high]| self.place(x, high));
@@ -202,4 +210,19 @@ fn path(places: impl Iterator<Item = (f64, f64)>) -> String {
         let _ = write!(text, "{}{} {}", if at == 0 { "" } else { "L" }, one(x), one(y));
         text
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_of_a_page_have_classes_of_their_own() {
+        let classes: std::collections::BTreeSet<_> = (0..crate::report::page::RUNS).map(class).collect();
+        assert_eq!(classes.len(), crate::report::page::RUNS);
+        let style = include_str!("page.css");
+        for part in classes.iter().flat_map(|class| class.split(' ')) {
+            assert!(style.contains(&format!(".{part} ")), "{part}");
+        }
+    }
 }

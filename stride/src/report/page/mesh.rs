@@ -178,10 +178,12 @@ impl Mesh {
         };
         html.add("<section class=\"mesh\"><h2>Mesh: {}</h2>\n", &[&name]);
         let title = format!("{}, {}", self.plan.title(), self.plan.attributes.transport);
-        html.add(
-            "<p>{}; {} ranks, {} rails, started by {}: ",
-            &[&title, &self.ranks.len(), &self.rails.len(), &self.launcher],
-        );
+        let rails = match self.rails.len() {
+            1 => "1 rail".to_owned(),
+            count => format!("{count} rails"),
+        };
+        let line = "<p>{}; {} ranks, {}, started by {}: ";
+        html.add(line, &[&title, &self.ranks.len(), &rails, &self.launcher]);
         html.add("<code>{}</code></p>\n", &[&self.command_line.join(" ")]);
         self.findings(html);
         html.raw("<div class=\"two\"><div class=\"choice\" data-name=\"map\">\n");
@@ -223,7 +225,10 @@ impl Mesh {
             html.add("<li><strong>{}</strong>: {}</li>\n", &[&finding.certainty, &finding.text]);
         }
         if let Some(percent) = self.verdict.noise_percent {
-            html.add("<li>The noise is {} %.</li>\n", &[&fixed(percent, 8, 2)]);
+            html.add(
+                "<li>Beyond the differences between hosts, pairs differ by {} % (standard deviation).</li>\n",
+                &[&fixed(percent, 8, 2)],
+            );
         }
         self.verdict.notes.iter().for_each(|note| html.add("<li>{}</li>\n", &[note]));
         html.raw("</ul>\n");

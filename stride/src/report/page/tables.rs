@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use serde_json::Value;
 
+use super::chart::class;
 use super::html::Html;
 use super::mesh_limits::Limits;
 use super::{Results, Run, Series};
@@ -29,10 +30,7 @@ pub(super) fn runs(html: &mut Html, runs: &[Run]) {
             ending(html, mesh.error.as_ref(), mesh.limits.as_ref().map(Limits::misses));
             continue;
         }
-        html.add(
-            "<tr><th scope=\"row\"><span class=\"c{}\">{}</span></th>",
-            &[&(number % super::chart::COLOURS), &run.name],
-        );
+        html.add("<tr><th scope=\"row\"><span class=\"{}\">{}</span></th>", &[&class(number), &run.name]);
         let series = run.series();
         number += series.len();
         let Some(document) = run.document() else {
