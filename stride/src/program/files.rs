@@ -156,7 +156,7 @@ mod tests {
         replace(&link, b"new").unwrap();
         assert_eq!((fs::read_to_string(&file).unwrap().as_str(), link.is_symlink()), ("new", true));
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
-        let long = folder.join(&"n".repeat(255));
+        let long = folder.join("n".repeat(255));
         replace(&long, b"long").unwrap();
         assert_eq!(fs::read_to_string(&long).unwrap(), "long");
     }
