@@ -89,6 +89,17 @@ pub struct Mesh {
     pub output: Output,
 }
 
+impl Mesh {
+    /// Returns what all ranks have in common.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a plan cannot be serialized.
+    pub fn test(&self) -> anyhow::Result<crate::mesh::message::Test> {
+        Ok(crate::mesh::message::Test::of(self.rails.iter().map(|rail| &rail.plan))?)
+    }
+}
+
 /// A rail: the ports of all ranks that have the same place in their lists.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rail {

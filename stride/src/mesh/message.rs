@@ -1,10 +1,13 @@
 //! The messages between rank 0 and the ranks. A frame of the control channel carries each of them.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
+
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::Rank;
 use crate::control::{Frame, PROTOCOL, decode};
+use crate::plan::{Placement, Plan};
 use crate::report::Row;
 
 /// The kind of frame that carries a message of a mesh.
@@ -51,6 +54,34 @@ pub struct Join {
     pub size: Rank,
     /// The name of the rank's host.
     pub host: String,
+    /// What the rank must have in common with rank 0.
+    #[serde(default)]
+    pub test: Test,
+}
+
+/// What all ranks have in common.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Test {
+    /// The version of the program.
+    pub version: String,
+    /// A digest of the test on each rail.
+    pub digest: u64,
+}
+
+impl Test {
+    /// Describes the tests of the rails. The devices of a host do not count, because hosts may name them differently.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a plan cannot be serialized.
+    pub fn of<'a>(rails: impl Iterator<Item = &'a Plan>) -> serde_json::Result<Self> {
+        let mut hasher = DefaultHasher::new();
+        for plan in rails {
+            let plan = Plan { placement: Placement::default(), ..plan.clone() };
+            serde_json::to_string(&plan)?.hash(&mut hasher);
+        }
+        Ok(Self { version: env!("CARGO_PKG_VERSION").to_owned(), digest: hasher.finish() })
+    }
 }
 
 /// The end of a test.
@@ -163,6 +194,19 @@ mod tests {
         let Report::Ended(found) = found else { panic!("{found:?}") };
         assert_eq!(found.rows, ended.rows);
         assert!(!found.trouble.unwrap().text.contains('\u{1b}'), "control characters reach no terminal");
+    }
+
+    #[test]
+    fn digest_tells_tests_apart_but_not_devices() {
+        let digest = |change: fn(&mut Plan)| {
+            let mut plan = Plan::default();
+            change(&mut plan);
+            Test::of([plan].iter()).unwrap().digest
+        };
+        let own = digest(|_| ());
+        assert_eq!(digest(|plan| plan.placement.client.device = Some("mlx5_3".to_owned())), own);
+        assert_ne!(digest(|plan| plan.workload.sizes = vec![7]), own);
+        assert_ne!(Test::of([Plan::default(), Plan::default()].iter()).unwrap().digest, own);
     }
 
     #[test]

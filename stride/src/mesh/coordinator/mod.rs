@@ -12,7 +12,7 @@ pub use self::results::{Kind, Results};
 use self::results::{MAX_WARNINGS, check, short};
 use super::Rank;
 use super::document::{Cell, RankInfo, RoundInfo, label};
-use super::message::{Ended, Join, Order, Report, Trouble, longest_report};
+use super::message::{Ended, Join, Order, Report, Test, Trouble, longest_report};
 use super::schedule::Round;
 use crate::plan::{Measure, time};
 
@@ -35,10 +35,21 @@ pub struct Settings {
     pub sizes: Vec<u64>,
     /// What the tests measure.
     pub measure: Measure,
+    /// Whether data flows from the server of a test to its client.
+    pub is_from_server: bool,
+    /// What all ranks must have in common with this one.
+    pub test: Test,
     /// How long to wait for all ranks.
     pub join: Duration,
     /// How long a rank may be silent while it starts or measures a test.
     pub silence: Duration,
+}
+
+impl Settings {
+    /// Returns the client and the server of a test between a sender and a receiver, or the reverse.
+    fn swapped(&self, (one, other): (Rank, Rank)) -> (Rank, Rank) {
+        if self.is_from_server { (other, one) } else { (one, other) }
+    }
 }
 
 /// What the process of rank 0 does next.
@@ -76,14 +87,21 @@ enum Phase {
 /// A test of the current round.
 #[derive(Debug)]
 struct Running {
-    from: Rank,
-    to: Rank,
+    client: Rank,
+    server: Rank,
     stage: Stage,
     /// When the current stage began, and when the last sign of life arrived.
     begun: Duration,
     seen: Duration,
     beats: f64,
     cell: Option<Cell>,
+}
+
+impl Running {
+    /// Returns the rank that the test waits for.
+    fn actor(&self) -> Rank {
+        if self.stage == Stage::Listening { self.server } else { self.client }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,6 +149,16 @@ impl Coordinator {
                 format!("this rank counts {} ranks, and rank 0 counts {ranks}; start all by one launcher", join.size),
                 true,
             );
+        }
+        if join.test.version != self.settings.test.version {
+            let (theirs, own) = (short(join.test.version), &self.settings.test.version);
+            return reject(
+                format!("this rank has stride-perf {theirs}, and rank 0 has {own}; use one version on all hosts"),
+                true,
+            );
+        }
+        if join.test.digest != self.settings.test.digest {
+            return reject("this rank has another test than rank 0; give all ranks the same options".to_owned(), true);
         }
         let is_joining = matches!(self.phase, Phase::Joining);
         let Some(member) = self.members.get_mut(rank as usize) else {
@@ -190,24 +218,24 @@ impl Coordinator {
         let rail = self.settings.rounds[*index].rail;
         match report {
             _ if test.stage == Stage::Done => {}
-            Report::Listening { port, .. } if rank == test.to && test.stage == Stage::Listening => {
+            Report::Listening { port, .. } if rank == test.server && test.stage == Stage::Listening => {
                 (test.stage, test.begun, test.seen) = (Stage::Measuring, now, now);
                 let of = |rank: Rank| self.members.get(rank as usize).and_then(|member| member.addresses);
-                let address = between(of(test.from), of(test.to)).to_string();
-                self.actions.push_back(Action::Send(test.from, Order::Measure { test: id, rail, address, port }));
+                let address = between(of(test.client), of(test.server)).to_string();
+                self.actions.push_back(Action::Send(test.client, Order::Measure { test: id, rail, address, port }));
             }
-            Report::Alive { .. } if rank == test.from && test.stage == Stage::Measuring => {
+            Report::Alive { .. } if rank == test.client && test.stage == Stage::Measuring => {
                 test.seen = now;
                 test.beats += 1.0;
                 if test.beats > BEATS + BEATS_PER_SECOND * now.saturating_sub(test.begun).as_secs_f64() {
                     return Err("sent too many messages".to_owned());
                 }
             }
-            Report::Ended(ended) if rank == if test.stage == Stage::Listening { test.to } else { test.from } => {
+            Report::Ended(ended) if rank == test.actor() => {
                 check(&ended, &self.settings)?;
                 *longest = longest.max(ended.seconds);
-                let (from, to) = (test.from, test.to);
-                for (member, port) in [from, to].into_iter().zip(ended.ports.clone().into_iter().flatten()) {
+                let sides = [test.client, test.server];
+                for (member, port) in sides.into_iter().zip(ended.ports.clone().into_iter().flatten()) {
                     self.members[member as usize].ports[rail as usize] = Some(short(port));
                 }
                 for warning in ended.warnings.iter().take(MAX_WARNINGS) {
@@ -227,16 +255,17 @@ impl Coordinator {
         let Phase::Round { index, tests, .. } = &mut self.phase else { return };
         let (round, rail, mode) = (*index as u64, self.settings.rounds[*index].rail, self.settings.rounds[*index].mode);
         let Some(test) = tests.get_mut(position).filter(|test| test.stage != Stage::Done) else { return };
-        let (from, to, was) = (test.from, test.to, test.stage);
+        let (client, server, was) = (test.client, test.server, test.stage);
         test.stage = Stage::Done;
         let error = ended.trouble.map(|trouble| {
             self.results.troubles.insert(if trouble.is_rdma { Kind::Rdma } else { Kind::Other });
             short(trouble.text)
         });
-        if error.is_some() && was == Stage::Measuring && self.members[to as usize].is_alive() {
+        if error.is_some() && self.members[server as usize].is_alive() {
             let id = self.first_test + position as u64;
-            self.actions.push_back(Action::Send(to, Order::Stop { test: id }));
+            self.actions.push_back(Action::Send(server, Order::Stop { test: id }));
         }
+        let (from, to) = self.settings.swapped((client, server));
         let seconds = (was == Stage::Measuring).then_some(ended.seconds);
         test.cell = Some(Cell { round, mode, rail, from, to, seconds, rows: ended.rows, error });
         self.advance(now);
@@ -248,14 +277,20 @@ impl Coordinator {
         if !member.is_alive() || matches!(self.phase, Phase::Ended) {
             return;
         }
+        let why = short(why);
+        if matches!(self.phase, Phase::Joining) {
+            // The rank, or another process of the same number, may join again.
+            (member.host, member.addresses) = (None, None);
+            return self.actions.push_back(Action::Close(rank));
+        }
         member.lost = Some(why.clone());
         let name = self.name(rank);
         self.actions.push_back(Action::Close(rank));
         self.actions.push_back(Action::Print(format!("{name} left the mesh: {why}; its tests fail, the others go on")));
         self.results.troubles.insert(Kind::Contact);
-        let Phase::Round { tests, .. } = &self.phase else { return self.begin_if_complete(now) };
+        let Phase::Round { tests, .. } = &self.phase else { return };
         // If only the server is lost, the client reports what it found.
-        let is_over = |test: &Running| test.from == rank || test.to == rank && test.stage == Stage::Listening;
+        let is_over = |test: &Running| test.client == rank || test.server == rank && test.stage == Stage::Listening;
         let over: Vec<_> =
             (0..tests.len()).filter(|&at| tests[at].stage != Stage::Done && is_over(&tests[at])).collect();
         for position in over {
@@ -267,11 +302,14 @@ impl Coordinator {
     /// Handles the failure to start a rank. If all others have joined, does not wait for it.
     pub fn start_failed(&mut self, rank: Rank, why: String, now: Duration) {
         let Some(member) = self.members.get_mut(rank as usize) else { return };
-        if member.host.is_some() || member.lost.is_some() {
+        if member.lost.is_some() || member.host.is_some() && !matches!(self.phase, Phase::Joining) {
             // Its connection ends as well.
             return;
         }
-        member.lost = Some(why.clone());
+        if member.host.take().is_some() {
+            self.actions.push_back(Action::Close(rank));
+        }
+        (member.addresses, member.lost) = (None, Some(why.clone()));
         self.results.troubles.insert(Kind::Contact);
         self.actions.push_back(Action::Print(format!("warning: {} did not start: {why}", self.name(rank))));
         self.begin_if_complete(now);
@@ -318,8 +356,7 @@ impl Coordinator {
             Phase::Round { tests, .. } => {
                 let silence = self.settings.silence;
                 let hung = tests.iter().filter(|test| test.stage != Stage::Done && now >= test.seen + silence);
-                let hung: BTreeSet<_> =
-                    hung.map(|test| if test.stage == Stage::Listening { test.to } else { test.from }).collect();
+                let hung: BTreeSet<_> = hung.map(Running::actor).collect();
                 for rank in hung {
                     self.lose(
                         rank,
@@ -399,26 +436,29 @@ impl Coordinator {
         }
         let mut index = index;
         while let Some(round) = self.settings.rounds.get(index).cloned() {
-            let new = |(from, to): (Rank, Rank)| Running {
-                from,
-                to,
+            let new = |(client, server): (Rank, Rank)| Running {
+                client,
+                server,
                 stage: Stage::Listening,
                 begun: now,
                 seen: now,
                 beats: 0.0,
                 cell: None,
             };
-            let mut tests: Vec<_> = round.pairs.iter().copied().map(new).collect();
+            let mut tests: Vec<_> = round.pairs.iter().map(|pair| new(self.settings.swapped(*pair))).collect();
             for (test, id) in tests.iter_mut().zip(self.first_test..) {
-                let absent = [test.from, test.to].into_iter().find(|&rank| !self.members[rank as usize].is_alive());
+                let absent =
+                    [test.client, test.server].into_iter().find(|&rank| !self.members[rank as usize].is_alive());
                 match absent {
-                    None => self.actions.push_back(Action::Send(test.to, Order::Serve { test: id, rail: round.rail })),
+                    None => {
+                        self.actions.push_back(Action::Send(test.server, Order::Serve { test: id, rail: round.rail }))
+                    }
                     Some(rank) => {
                         let why = self.members[rank as usize].lost.clone().unwrap_or_default();
                         let error = Some(format!("{} is absent: {why}", self.name(rank)));
                         test.stage = Stage::Done;
                         let (mode, rail) = (round.mode, round.rail);
-                        let (from, to, round) = (test.from, test.to, index as u64);
+                        let ((from, to), round) = (self.settings.swapped((test.client, test.server)), index as u64);
                         test.cell = Some(Cell { round, mode, rail, from, to, seconds: None, rows: Vec::new(), error });
                     }
                 }

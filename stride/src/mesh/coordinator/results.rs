@@ -58,7 +58,18 @@ pub(super) fn check(ended: &Ended, settings: &Settings) -> Result<(), String> {
     Ok(())
 }
 
-/// Limits the length of a text from a rank.
+/// Limits the length of a text from a rank, and makes it one line in its own order.
 pub(super) fn short(text: String) -> String {
+    let text: String = text.chars().map(plain).collect();
     if text.len() <= MAX_TEXT { text } else { text.chars().take(MAX_TEXT).chain(['…']).collect() }
+}
+
+/// Replaces characters that control a terminal, begin a line, or change the order of others.
+fn plain(letter: char) -> char {
+    match letter {
+        '\n' | '\t' => ' ',
+        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => '\u{fffd}',
+        _ if letter.is_control() => '\u{fffd}',
+        _ => letter,
+    }
 }

@@ -34,6 +34,8 @@ fn settings(ranks: Rank, modes: &[Mode]) -> Settings {
         rounds: rounds(ranks, 1, modes, None),
         sizes: vec![64],
         measure: Measure::Bandwidth,
+        is_from_server: false,
+        test: Test::default(),
         join: JOIN,
         silence: SILENCE,
     }
@@ -45,7 +47,7 @@ fn addresses() -> Addresses {
 }
 
 fn join(rank: Rank, size: Rank) -> Join {
-    Join { job: "job".to_owned(), rank, size, host: format!("h{rank}") }
+    Join { job: "job".to_owned(), rank, size, host: format!("h{rank}"), test: Test::default() }
 }
 
 /// How a simulated rank behaves.
@@ -291,8 +293,60 @@ fn unsuitable_ranks_are_rejected() {
     );
     assert!(matches!(reject(join(0, 3)), (why, true) if why.contains("counts 3 ranks")));
     assert!(matches!(reject(join(2, 2)), (why, true) if why.contains("not below")));
+    let other = |version: &str, digest| Test { version: version.to_owned(), digest };
+    assert!(
+        matches!(reject(Join { test: other("9", 0), ..join(0, 2) }), (why, true) if why.contains("has stride-perf 9"))
+    );
+    assert!(matches!(reject(Join { test: other("", 1), ..join(0, 2) }), (why, true) if why.contains("another test")));
     new.join(join(1, 2), addresses(), Duration::ZERO).unwrap();
     assert!(matches!(new.join(join(1, 2), addresses(), Duration::ZERO), Err(Order::Reject { is_final: true, .. })));
+}
+
+#[test]
+fn rank_that_is_lost_before_the_first_round_can_join_again() {
+    let mut new = Coordinator::new(settings(2, &[Mode::Quiet]));
+    new.join(join(1, 2), addresses(), Duration::ZERO).unwrap();
+    new.lose(1, "it disconnected".to_owned(), Duration::ZERO);
+    new.join(join(1, 2), addresses(), Duration::ZERO).unwrap();
+    new.lose(1, "it disconnected".to_owned(), Duration::ZERO);
+    new.join(join(0, 2), addresses(), Duration::ZERO).unwrap();
+    assert!(matches!(new.phase, Phase::Joining));
+    new.join(join(1, 2), addresses(), Duration::ZERO).unwrap();
+    assert!(matches!(new.phase, Phase::Round { .. }));
+}
+
+#[test]
+fn sender_is_the_server_if_data_flows_to_the_client() {
+    let mut new = Coordinator::new(Settings { is_from_server: true, ..settings(2, &[Mode::Quiet]) });
+    let (from, to) = new.settings.rounds[0].pairs[0];
+    for rank in 0..2 {
+        new.join(join(rank, 2), addresses(), Duration::ZERO).unwrap();
+    }
+    new.report(from, Report::Listening { test: 0, port: 7 }, Duration::ZERO);
+    let ports = Some(["client".to_owned(), "server".to_owned()]);
+    let rows = vec![sample::bandwidth_row(64, 10)];
+    let ended = Ended { test: 0, seconds: 1.0, ports, rows, warnings: Vec::new(), trouble: None };
+    new.report(to, Report::Ended(Box::new(ended)), Duration::ZERO);
+    let results = new.into_results();
+    assert_eq!((results.cells[0].from, results.cells[0].to), (from, to));
+    assert_eq!(results.ranks[from as usize].ports, [Some("server".to_owned())]);
+}
+
+/// Returns the tests whose servers the actions of a mesh stop.
+fn stopped(new: &mut Coordinator) -> Vec<(Rank, u64)> {
+    std::iter::from_fn(|| new.action())
+        .filter_map(|action| match action {
+            Action::Send(rank, Order::Stop { test }) => Some((rank, test)),
+            _ => None,
+        })
+        .collect()
+}
+
+#[test]
+fn server_whose_client_is_lost_is_stopped() {
+    let mut new = begun();
+    new.lose(0, "it disconnected".to_owned(), Duration::ZERO);
+    assert_eq!(stopped(&mut new), [(1, 0)]);
 }
 
 #[test]
@@ -330,16 +384,18 @@ fn flood_of_progress_removes_the_rank() {
 }
 
 #[test]
-fn long_texts_of_ranks_are_cut() {
+fn texts_of_ranks_are_cut_and_cleaned() {
     let mut new = begun();
     new.report(1, Report::Listening { test: 0, port: 7 }, Duration::ZERO);
-    let trouble = Some(Trouble { text: "x".repeat(100_000), is_rdma: true });
+    let text = format!("a\nb\u{202e}c{}", "x".repeat(100_000));
+    let trouble = Some(Trouble { text, is_rdma: true });
     let warnings = (0..100).map(|number| format!("{number}")).collect();
     let ended = Ended { test: 0, seconds: 1.0, ports: None, rows: Vec::new(), warnings, trouble };
     new.report(0, Report::Ended(Box::new(ended)), Duration::ZERO);
     new.interrupt("ended".to_owned());
     let results = new.into_results();
     assert!(results.cells[0].error.as_ref().unwrap().chars().count() <= MAX_TEXT + 1);
+    assert!(results.cells[0].error.as_ref().unwrap().starts_with("a b\u{fffd}cx"), "one line without bidi characters");
     assert_eq!(results.warnings.len(), MAX_WARNINGS);
     assert_eq!(results.troubles.first(), Some(&super::Kind::Rdma));
 }

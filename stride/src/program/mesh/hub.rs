@@ -151,8 +151,10 @@ impl Hub {
                 Err(unframed) => unread(&unframed),
             };
             peer.is_closed = true;
-            if let Some(rank) = rank {
+            if let Some(rank) = peer.rank.take() {
                 self.coordinator.lose(rank, why, now);
+                // At once, because the rank can join again by the next connection.
+                self.act();
             }
             return;
         }

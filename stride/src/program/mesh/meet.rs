@@ -17,8 +17,11 @@ use crate::mesh::message::{Join, LONGEST_ORDER, Order, Report, frame, message};
 use crate::mesh::rendezvous::{LONGEST_NOTICE, Notice, Rendezvous};
 use crate::plan::time;
 
-/// The time limit of one attempt to connect, and of the reply to it.
+/// The time limit of one attempt to connect.
 const ATTEMPT: Duration = Duration::from_secs(2);
+
+/// How long to wait for a reply at one of several ports.
+const CANDIDATE: Duration = Duration::from_secs(10);
 
 /// The pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -163,17 +166,19 @@ pub(super) fn join(membership: &Membership, mesh: &Mesh) -> Result<TcpStream> {
     }
     loop {
         let failed = match place {
-            Rendezvous::Address { host, ports } => attempt_each(membership, mesh, host, ports, &membership.job),
+            Rendezvous::Address { host, ports } => {
+                attempt_each(membership, mesh, host, ports, &membership.job, deadline)
+            }
             Rendezvous::File(file) => match read_notice(file) {
                 // A file of another job, or of an earlier one that was killed, remains until rank 0 replaces it.
                 Some(notice) if notice.job.starts_with(&format!("{} ", membership.job)) => {
-                    attempt_each(membership, mesh, &notice.host, &[notice.port], &notice.job)
+                    attempt_each(membership, mesh, &notice.host, &[notice.port], &notice.job, deadline)
                 }
                 Some(_) => Err(Failed::Now(format!("{} belongs to another job", file.display()))),
                 None => Err(Failed::Now(format!("{} does not exist or is incomplete", file.display()))),
             },
             Rendezvous::Pmi { .. } => match &published {
-                Some(Notice { job, host, port }) => attempt_each(membership, mesh, host, &[*port], job),
+                Some(Notice { job, host, port }) => attempt_each(membership, mesh, host, &[*port], job, deadline),
                 None => Err(Failed::Always("rank 0 has published no address".to_owned())),
             },
         };
@@ -189,17 +194,23 @@ pub(super) fn join(membership: &Membership, mesh: &Mesh) -> Result<TcpStream> {
 }
 
 /// Joins the mesh whose rank 0 is this process.
-pub(super) fn join_at_home(membership: &Membership, port: u16, limit: Duration) -> Result<TcpStream> {
+pub(super) fn join_at_home(membership: &Membership, mesh: &Mesh, port: u16) -> Result<TcpStream> {
+    let deadline = Instant::now() + mesh.join;
     let local = [SocketAddr::from(([127, 0, 0, 1], port)), SocketAddr::from(([0, 0, 0, 0, 0, 0, 0, 1], port))];
-    let attempts = local.map(|address| attempt(membership, address, &membership.job, limit));
-    let mut why = String::new();
-    for attempt in attempts {
-        match attempt {
-            Ok(stream) => return Ok(stream),
-            Err(Failed::Now(text) | Failed::Always(text)) => why = text,
+    loop {
+        let mut why = String::new();
+        for address in local {
+            match attempt(membership, mesh, address, &membership.job, deadline) {
+                Ok(stream) => return Ok(stream),
+                Err(Failed::Now(text)) => why = text,
+                Err(Failed::Always(text)) => bail!(text),
+            }
         }
+        if Instant::now() >= deadline {
+            bail!("cannot connect to this process: {why}; check the firewall of the loopback interface");
+        }
+        sleep(PAUSE);
     }
-    bail!("cannot connect to this process: {why}; check the firewall of the loopback interface")
 }
 
 /// Tries each port of rank 0's host.
@@ -209,7 +220,10 @@ fn attempt_each(
     host: &str,
     ports: &[u16],
     job: &str,
+    deadline: Instant,
 ) -> Result<TcpStream, Failed> {
+    // At one of several ports, another program may listen that never replies.
+    let deadline = if ports.len() > 1 { deadline.min(Instant::now() + CANDIDATE) } else { deadline };
     let mut why = format!("{host} has no address");
     for &port in ports {
         let found =
@@ -220,7 +234,7 @@ fn attempt_each(
             Some(Family::V6) => address.is_ipv6(),
         };
         for address in found.filter(is_allowed) {
-            match attempt(membership, address, job, mesh.contact.timeout) {
+            match attempt(membership, mesh, address, job, deadline) {
                 Err(Failed::Now(text)) => why = format!("{address}: {text}"),
                 other => return other,
             }
@@ -229,13 +243,20 @@ fn attempt_each(
     Err(Failed::Now(why))
 }
 
-fn attempt(membership: &Membership, address: SocketAddr, job: &str, timeout: Duration) -> Result<TcpStream, Failed> {
+fn attempt(
+    membership: &Membership,
+    mesh: &Mesh,
+    address: SocketAddr,
+    job: &str,
+    deadline: Instant,
+) -> Result<TcpStream, Failed> {
     let now = |error: io::Error| Failed::Now(error.to_string());
     let mut stream = TcpStream::connect_timeout(&address, ATTEMPT).map_err(now)?;
-    tune(&stream, timeout);
-    stream.set_read_timeout(Some(ATTEMPT)).map_err(now)?;
+    tune(&stream, mesh.contact.timeout);
+    stream.set_read_timeout(Some(ATTEMPT.max(deadline.saturating_duration_since(Instant::now())))).map_err(now)?;
     stream.set_write_timeout(Some(ATTEMPT)).map_err(now)?;
-    let join = Join { job: job.to_owned(), rank: membership.rank, size: membership.size, host: host_name() };
+    let test = mesh.test().map_err(|error| Failed::Always(error.to_string()))?;
+    let join = Join { job: job.to_owned(), rank: membership.rank, size: membership.size, host: host_name(), test };
     write(&mut stream, &Report::Join(join)).map_err(now)?;
     match read(&mut stream, &mut Partial::new(LONGEST_ORDER)).map_err(Failed::Now)? {
         Order::Welcome => Ok(stream),

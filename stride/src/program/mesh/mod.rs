@@ -29,7 +29,7 @@ use crate::mesh::launcher::{self, Membership};
 use crate::mesh::limits::{self, Judgement};
 use crate::mesh::schedule::rounds;
 use crate::mesh::{table, verdict};
-use crate::plan::Measure;
+use crate::plan::{Measure, Operation, Workload};
 use crate::report::limits::Limits;
 use crate::report::{Style, rfc3339, text};
 use crate::thread::start;
@@ -80,7 +80,7 @@ fn coordinate(mesh: &Arc<Mesh>, membership: &Membership, factory: &'static dyn E
     let started = SystemTime::now();
     let interrupt = Interrupt::watch()?;
     let meeting = Meeting::open(membership, mesh)?;
-    let settings = settings(mesh, membership, &meeting.job);
+    let settings = settings(mesh, membership, &meeting.job)?;
     let mut children = match mesh.hosts.as_ref().filter(|_| std::env::var_os(launcher::OWN).is_none()) {
         Some(hosts) => ssh::Children::start(hosts, membership, &meeting)?,
         None => ssh::Children::default(),
@@ -88,7 +88,7 @@ fn coordinate(mesh: &Arc<Mesh>, membership: &Membership, factory: &'static dyn E
     let own = Membership { job: meeting.job.clone(), ..membership.clone() };
     let (own_mesh, port) = (Arc::clone(mesh), meeting.listener.local_addr()?.port());
     start(move || {
-        let joined = meet::join_at_home(&own, port, own_mesh.join);
+        let joined = meet::join_at_home(&own, &own_mesh, port);
         if let Err(error) = joined.and_then(|stream| rank::run(&own_mesh, &own, stream, factory)) {
             print_line(&format!("error: rank 0: {error:#}"));
         }
@@ -120,19 +120,23 @@ fn coordinate(mesh: &Arc<Mesh>, membership: &Membership, factory: &'static dyn E
     })
 }
 
-fn settings(mesh: &Mesh, membership: &Membership, job: &str) -> Settings {
+fn settings(mesh: &Mesh, membership: &Membership, job: &str) -> Result<Settings> {
     let rails = u32::try_from(mesh.rails.len()).unwrap_or(u32::MAX);
     let workload = mesh.rails.first().map(|rail| &rail.plan.workload);
-    Settings {
+    let is_from_server =
+        |workload: &Workload| (workload.operation == Operation::Read) != workload.direction.is_reversed();
+    Ok(Settings {
         ranks: membership.size,
         rails,
         job: job.to_owned(),
         rounds: rounds(membership.size, rails, &mesh.modes, mesh.at_once),
         sizes: workload.map(|workload| workload.sizes.clone()).unwrap_or_default(),
         measure: workload.map_or(Measure::Bandwidth, |workload| workload.measure),
+        is_from_server: workload.is_some_and(is_from_server),
+        test: mesh.test()?,
         join: mesh.join,
         silence: mesh.contact.timeout + GRACE,
-    }
+    })
 }
 
 fn baseline(file: &Path) -> Result<Document> {
