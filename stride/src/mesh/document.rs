@@ -240,7 +240,7 @@ mod tests {
     #[test]
     fn verdict_finds_what_the_example_contains() {
         let document = example();
-        let verdict = Verdict::of(&document.cells, &document.ranks, &document.rails);
+        let verdict = Verdict::of(&document.cells, &document.ranks, &document.rails, false);
         let found: Vec<_> = verdict.findings.iter().map(|finding| (finding.what, finding.ranks.clone())).collect();
         let expected: Vec<_> =
             document.verdict.findings.iter().map(|finding| (finding.what, finding.ranks.clone())).collect();

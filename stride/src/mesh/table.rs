@@ -90,9 +90,8 @@ pub fn write(document: &Document, out: &mut dyn Write, style: Style) -> Result<(
         let mark = if finding.certainty == Certainty::Possible { dim } else { bad };
         writeln!(out, "{mark}{}: {}{mark:#}{z}", finding.certainty.word(), finding.text)?;
     }
-    if verdict.findings.is_empty() {
-        let noise = verdict.noise_percent.map_or_else(String::new, |noise| format!("; the noise is {noise:.1} %"));
-        writeln!(out, "no host, path or rail is slow{noise}")?;
+    if let Some(noise) = verdict.noise_percent.filter(|_| verdict.findings.is_empty()) {
+        writeln!(out, "no host, path or rail is slow; the noise is {noise:.1} %")?;
     }
     verdict.notes.iter().try_for_each(|note| writeln!(out, "{dim}{note}{dim:#}"))?;
     out.flush()

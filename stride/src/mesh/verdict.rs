@@ -6,6 +6,8 @@
 //! if its robust z, which is the effect divided by the spread of such effects, exceeds a limit that grows with their
 //! number and is higher for pairs of small meshes.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde::{Deserialize, Serialize};
 
 use super::Rank;
@@ -25,6 +27,9 @@ const LEAST_SPREAD: f64 = 0.01;
 
 /// Fewer ranks than this make a sample small.
 const SMALL: usize = 6;
+
+/// Number of hosts of a group that a sentence names.
+const MOST_NAMES: usize = 16;
 
 /// With fewer ranks than this, a slow host is like a slow path.
 const LEAST_RANKS: usize = 4;
@@ -57,8 +62,6 @@ pub struct Score {
     pub to: Rank,
     /// The speed, divided by the median of the rail.
     pub score: f64,
-    /// The robust z of the score.
-    pub z: Option<f64>,
 }
 
 /// What a finding is about.
@@ -75,6 +78,8 @@ pub enum What {
     Sender,
     /// A host as receiver only.
     Receiver,
+    /// The path between some hosts and the others.
+    Group,
     /// The path from one rank to another.
     Cable,
 }
@@ -136,36 +141,64 @@ pub fn speed(row: &Row) -> Option<f64> {
     (speed > 0.0 && speed.is_finite()).then_some(speed)
 }
 
-/// A matrix of the logarithms of the scores of a rail, by sender and receiver.
+/// A matrix by sender and receiver.
 type Matrix = Vec<Vec<Option<f64>>>;
 
-impl Verdict {
-    /// Judges the cells of a mesh with these ranks and rails.
-    pub fn of(cells: &[Cell], ranks: &[RankInfo], rails: &[String]) -> Self {
+/// Logarithms of the speeds of pairs, and what they consist of.
+struct Grid {
+    /// The ranks that have values, in order.
+    ranks: Vec<Rank>,
+    matrix: Matrix,
+    polish: Polish,
+    noise: f64,
+    is_small: bool,
+}
+
+impl Grid {
+    /// Returns `None` if there are too few values to tell a slow host from a slow path.
+    fn of(values: &[(Rank, Rank, f64)]) -> Option<Self> {
+        let ranks: BTreeSet<_> = values.iter().flat_map(|&(from, to, _)| [from, to]).collect();
+        let ranks: Vec<_> = ranks.into_iter().collect();
         let count = ranks.len();
-        let is_small = count < SMALL;
+        if count < LEAST_RANKS {
+            return None;
+        }
+        let mut matrix: Matrix = vec![vec![None; count]; count];
+        for (from, to, value) in values {
+            let (from, to) = (ranks.binary_search(from).ok()?, ranks.binary_search(to).ok()?);
+            matrix[from][to] = Some(*value);
+        }
+        let polish = Polish::of(&matrix);
+        let noise = polish.noise()?;
+        Some(Self { ranks, matrix, polish, noise, is_small: count < SMALL })
+    }
+}
+
+impl Verdict {
+    /// Judges the cells of a mesh with these ranks and rails. `is_both` states whether a test has both directions.
+    pub fn of(cells: &[Cell], ranks: &[RankInfo], rails: &[String], is_both: bool) -> Self {
         let quiet: Vec<_> = cells.iter().filter(|cell| cell.mode == Mode::Quiet).collect();
-        let names = Names { ranks, rails };
+        let measured: BTreeSet<_> =
+            quiet.iter().filter(|cell| !cell.rows.is_empty()).flat_map(|cell| [cell.from, cell.to]).collect();
+        let (count, is_small) = (measured.len(), measured.len() < SMALL);
+        let is_latency = quiet.iter().flat_map(|cell| &cell.rows).any(|row| row.latency().is_some());
+        let names = Names { ranks, rails, is_latency };
         let (mut found, mut scores, mut noises, mut of_rails) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for rail in 0..u32::try_from(rails.len()).unwrap_or(u32::MAX) {
             let of_rail: Vec<_> = quiet.iter().copied().filter(|cell| cell.rail == rail).collect();
             let own = scores_of(&of_rail);
-            let mut matrix: Matrix = vec![vec![None; count]; count];
-            for score in &own {
-                matrix[score.from as usize][score.to as usize] = Some(score.score.ln());
-            }
+            let values: Vec<_> = own.iter().map(|score| (score.from, score.to, score.score.ln())).collect();
             scores.extend(own);
-            if count >= LEAST_RANKS {
-                let polish = Polish::of(&matrix);
-                noises.extend(polish.noise());
-                found.extend(hosts(&polish, &matrix, rail, is_small));
-                found.extend(paths(&polish, &matrix, rail, is_small));
+            if let Some(grid) = Grid::of(&values) {
+                noises.push(grid.noise);
+                found.extend(groups(&grid, hosts(&grid, rail, is_both), rail));
+                found.extend(paths(&grid, rail));
             }
             of_rails.push(of_rail);
         }
         let noise = median(noises.iter().copied());
         found = merged(found, rails.len());
-        found.extend(slow_rails(&of_rails, count, noise.unwrap_or_default(), is_small));
+        found.extend(slow_rails(&of_rails, noise.unwrap_or_default()));
         found.extend(failed(&quiet, ranks));
         found.sort_by_key(|finding| (finding.certainty, finding.what));
         for finding in &mut found {
@@ -175,8 +208,11 @@ impl Verdict {
         let mut notes = Vec::new();
         if count < LEAST_RANKS {
             notes.push(format!(
-                "{count} ranks are too few to tell a slow host from a slow path; {LEAST_RANKS} or more are required"
+                "no verdict: {count} ranks with results are too few to tell a slow host from a slow path; {LEAST_RANKS} \
+                 or more are required"
             ));
+        } else if noise.is_none() {
+            notes.push("no verdict: too few tests have results".to_owned());
         } else if is_small {
             notes.push(format!("the sample is small: with {count} ranks, one slow host can hide or imitate another"));
         }
@@ -196,16 +232,9 @@ fn scores_of(cells: &[&Cell]) -> Vec<Score> {
     let ratio = |row: &Row| Some(speed(row)? / medians.iter().find(|(size, _)| *size == row.size)?.1);
     let score = |cell: &&Cell| {
         let score = round(median(cell.rows.iter().filter_map(ratio))?);
-        Some(Score { rail: cell.rail, from: cell.from, to: cell.to, score: score.max(1e-4), z: None })
+        Some(Score { rail: cell.rail, from: cell.from, to: cell.to, score: score.max(1e-4) })
     };
-    let mut scores: Vec<_> = cells.iter().filter_map(score).collect();
-    let values: Vec<_> = scores.iter().map(|score| score.score).collect();
-    if let (Some(middle), Some(deviation)) =
-        (median(values.iter().copied()), deviation(&values).filter(|mad| *mad > 0.0))
-    {
-        scores.iter_mut().for_each(|score| score.z = Some(round((score.score - middle) / (SIGMA * deviation))));
-    }
-    scores
+    cells.iter().filter_map(score).collect()
 }
 
 /// Returns the limit of a robust z among this number of values, most of which are noise.
@@ -227,17 +256,18 @@ fn finding(what: What, ranks: Vec<Rank>, rail: u32, effect: f64, z: f64, certain
     Finding { what, ranks, rail: Some(rail), loss_percent, z, certainty, text: String::new() }
 }
 
-/// Finds slow hosts.
-fn hosts(polish: &Polish, matrix: &Matrix, rail: u32, is_small: bool) -> Vec<Finding> {
-    let count = matrix.len();
+/// Finds slow hosts. If a test has both directions, it does not show which of them is slow.
+fn hosts(grid: &Grid, rail: u32, is_both: bool) -> Vec<Finding> {
+    let Grid { ranks, matrix, polish, .. } = grid;
+    let count = ranks.len();
     // The spread of a median of the tests of a host.
-    let of_noise = polish.noise().unwrap_or_default() * 1.2533 / number(count - 1).sqrt();
+    let of_noise = grid.noise * 1.2533 / number(count - 1).sqrt();
     let spread = |effects: &[f64]| (deviation(effects).unwrap_or_default() * SIGMA).max(of_noise).max(LEAST_SPREAD);
     let spreads = [spread(&polish.rows), spread(&polish.columns)];
     // With few hosts, their spread is uncertain.
     let limit = limit(2 * count) * (1.0 + 2.0 / number(count));
     let mut found = Vec::new();
-    for (at, rank) in (0..count).zip(0..) {
+    for (at, rank) in ranks.iter().enumerate() {
         let effects = [polish.rows[at], polish.columns[at]];
         let z = [effects[0] / spreads[0], effects[1] / spreads[1]];
         let together = f64::midpoint(effects[0], effects[1]) / of_noise.max(LEAST_SPREAD);
@@ -250,14 +280,18 @@ fn hosts(polish: &Polish, matrix: &Matrix, rail: u32, is_small: bool) -> Vec<Fin
             (true, _) if is_slow(1, 0.5) => (What::Host, f64::midpoint(effects[0], effects[1]), z[0].min(z[1])),
             (_, true) if is_slow(0, 0.5) => (What::Host, f64::midpoint(effects[0], effects[1]), z[0].min(z[1])),
             // The spread between the hosts of a small mesh is uncertain, but the order of the results is not.
-            _ if is_apart(matrix, at) && together <= -limit && effects.iter().all(|side| loss(*side) >= LOSS) => {
+            _ if grid.is_small
+                && together <= -limit
+                && effects.iter().all(|side| loss(*side) >= LOSS)
+                && is_apart(matrix, at) =>
+            {
                 (What::Host, f64::midpoint(effects[0], effects[1]), together)
             }
-            (true, _) => (What::Sender, effects[0], z[0]),
-            (_, true) => (What::Receiver, effects[1], z[1]),
+            (true, _) if !is_both => (What::Sender, effects[0], z[0]),
+            (_, true) if !is_both => (What::Receiver, effects[1], z[1]),
             _ => continue,
         };
-        found.push(finding(what, vec![rank], rail, effect, z, Certainty::of(z, limit, is_small)));
+        found.push(finding(what, vec![*rank], rail, effect, z, Certainty::of(z, limit, grid.is_small)));
     }
     found
 }
@@ -277,18 +311,51 @@ fn is_apart(matrix: &Matrix, host: usize) -> bool {
     fastest < slowest && slowest.is_finite()
 }
 
+/// Joins slow hosts that are fast among themselves: the path between them and the others is slow.
+fn groups(grid: &Grid, mut hosts: Vec<Finding>, rail: u32) -> Vec<Finding> {
+    let at = |host: &Finding| grid.ranks.binary_search(&host.ranks[0]).unwrap_or_default();
+    let effect = |host: &Finding| (-host.loss_percent.unwrap_or_default() / 100.0).ln_1p();
+    // Half of the loss of one of them, because two hosts that are slow themselves are at least as slow together.
+    let is_fast = |one: &Finding, other: &Finding| {
+        let least = effect(one).max(effect(other)) / 2.0;
+        [(at(one), at(other)), (at(other), at(one))]
+            .into_iter()
+            .all(|(from, to)| grid.matrix[from][to].is_some_and(|score| score > least))
+    };
+    let mut all = Vec::new();
+    while let Some(first) = hosts.pop() {
+        let (mut group, others): (Vec<_>, Vec<_>) = hosts.into_iter().partition(|host| is_fast(&first, host));
+        hosts = others;
+        group.push(first);
+        let middle = |of: &dyn Fn(&Finding) -> Option<f64>| median(group.iter().filter_map(of)).unwrap_or_default();
+        let (effect, z) = (middle(&|host| Some(effect(host))), middle(&|host| host.z));
+        let certainty = group.iter().map(|host| host.certainty).max().unwrap_or(Certainty::Possible);
+        if group.len() > 1 {
+            let mut ranks: Vec<_> = group.iter().flat_map(|host| host.ranks.clone()).collect();
+            ranks.sort_unstable();
+            all.push(finding(What::Group, ranks, rail, effect, z, certainty));
+        } else {
+            all.extend(group);
+        }
+    }
+    all.reverse();
+    all
+}
+
 /// Finds slow paths: pairs that are slower than both hosts are otherwise.
-fn paths(polish: &Polish, matrix: &Matrix, rail: u32, is_small: bool) -> Vec<Finding> {
-    let spread = polish.noise().unwrap_or_default().max(LEAST_SPREAD);
+fn paths(grid: &Grid, rail: u32) -> Vec<Finding> {
+    let Grid { ranks, matrix, polish, .. } = grid;
+    let spread = grid.noise.max(LEAST_SPREAD);
     // With few values in excess of the effects, the spread is uncertain.
     let limit = limit(matrix.iter().flatten().flatten().count()) * (1.0 + 6.0 / number(polish.freedom()));
     let mut found = Vec::new();
-    for ((row, scores), from) in polish.residuals.iter().zip(matrix).zip(0..) {
-        for ((residual, score), to) in row.iter().zip(scores).zip(0..) {
+    for ((row, scores), from) in polish.residuals.iter().zip(matrix).zip(ranks) {
+        for ((residual, score), to) in row.iter().zip(scores).zip(ranks) {
             let (Some(residual), Some(score)) = (*residual, *score) else { continue };
             let z = residual / spread;
             if z <= -limit && loss(residual) >= LOSS && loss(score) >= LOSS {
-                found.push(finding(What::Cable, vec![from, to], rail, residual, z, Certainty::of(z, limit, is_small)));
+                let certainty = Certainty::of(z, limit, grid.is_small);
+                found.push(finding(What::Cable, vec![*from, *to], rail, residual, z, certainty));
             }
         }
     }
@@ -312,31 +379,28 @@ fn merged(found: Vec<Finding>, rails: usize) -> Vec<Finding> {
 }
 
 /// Finds slow rails. `rails` are the quiet cells of each rail, and `noise` is the standard deviation within a rail.
-fn slow_rails(rails: &[Vec<&Cell>], ranks: usize, noise: f64, is_small: bool) -> Vec<Finding> {
+fn slow_rails(rails: &[Vec<&Cell>], noise: f64) -> Vec<Finding> {
     let sizes = rails.iter().flatten().flat_map(|cell| &cell.rows).map(|row| row.size);
-    let Some(size) = sizes.max().filter(|_| rails.len() > 1 && ranks >= LEAST_RANKS) else { return Vec::new() };
-    let matrix = |cells: &Vec<&Cell>| {
-        let mut matrix: Matrix = vec![vec![None; ranks]; ranks];
-        for cell in cells {
-            let row = cell.rows.iter().find(|row| row.size == size);
-            matrix[cell.from as usize][cell.to as usize] = row.and_then(speed).map(f64::ln);
-        }
-        matrix
+    let Some(size) = sizes.max().filter(|_| rails.len() > 1) else { return Vec::new() };
+    let value = |cell: &&Cell| {
+        let row = cell.rows.iter().find(|row| row.size == size)?;
+        Some(((cell.from, cell.to), speed(row)?.ln()))
     };
-    let all: Vec<_> = rails.iter().map(matrix).collect();
+    let all: Vec<BTreeMap<_, _>> = rails.iter().map(|cells| cells.iter().filter_map(value).collect()).collect();
     let mut found = Vec::new();
     for (own, rail) in all.iter().zip(0..) {
         // Compares each pair with the same pair on the other rails, so that a slow host does not make a rail suspect.
-        let others = |from: usize, to: usize| {
+        let ratio = |(pair, value): (&(Rank, Rank), &f64)| {
             let others = all.iter().zip(0..).filter(|(_, other)| *other != rail);
-            median(others.filter_map(|(other, _)| other[from][to]))
+            let others = median(others.filter_map(|(other, _)| other.get(pair).copied()))?;
+            Some((pair.0, pair.1, value - others))
         };
-        let ratio = |from: usize, to: usize| Some(own[from][to]? - others(from, to)?);
-        let ratios: Matrix = (0..ranks).map(|from| (0..ranks).map(|to| ratio(from, to)).collect()).collect();
-        let polish = Polish::of(&ratios);
-        let of_pairs = polish.noise().unwrap_or_default().max(noise * std::f64::consts::SQRT_2);
+        let ratios: Vec<_> = own.iter().filter_map(ratio).collect();
+        let Some(Grid { ranks, polish, noise: of_ratios, is_small, .. }) = Grid::of(&ratios) else { continue };
+        let of_pairs = of_ratios.max(noise * std::f64::consts::SQRT_2);
         let spread = of_pairs * 1.2533 / number(polish.freedom()).sqrt();
-        let (z, limit) = (polish.common / spread.max(LEAST_SPREAD), limit(rails.len()) * (1.0 + 1.0 / number(ranks)));
+        let limit = limit(rails.len()) * (1.0 + 1.0 / number(ranks.len()));
+        let z = polish.common / spread.max(LEAST_SPREAD);
         if z <= -limit && loss(polish.common) >= LOSS {
             let certainty = Certainty::of(z, limit, is_small);
             found.push(finding(What::Rail, Vec::new(), rail, polish.common, z, certainty));
@@ -345,9 +409,14 @@ fn slow_rails(rails: &[Vec<&Cell>], ranks: usize, noise: f64, is_small: bool) ->
     found
 }
 
-/// Finds ranks most of whose tests failed.
+/// Finds ranks most of whose tests failed. Tests with a rank that has an error itself show nothing about the other.
 fn failed(quiet: &[&Cell], ranks: &[RankInfo]) -> Vec<Finding> {
-    let of = |rank: Rank| quiet.iter().filter(move |cell| cell.from == rank || cell.to == rank);
+    let is_lost = |rank: Rank| ranks.get(rank as usize).is_some_and(|rank| rank.error.is_some());
+    let of = |rank: Rank| {
+        let other = move |cell: &Cell| if cell.from == rank { cell.to } else { cell.from };
+        let own = quiet.iter().filter(move |cell| cell.from == rank || cell.to == rank);
+        own.filter(move |cell| is_lost(rank) || !is_lost(other(cell)))
+    };
     let has_failed = |rank: &&RankInfo| {
         let failures = of(rank.rank).filter(|cell| cell.error.is_some()).count();
         rank.error.is_some() || failures > 0 && 2 * failures >= of(rank.rank).count() && ranks.len() > 2
@@ -388,6 +457,7 @@ fn round(value: f64) -> f64 {
 struct Names<'a> {
     ranks: &'a [RankInfo],
     rails: &'a [String],
+    is_latency: bool,
 }
 
 impl Names<'_> {
@@ -396,20 +466,33 @@ impl Names<'_> {
             finding.ranks.get(at).and_then(|rank| self.ranks.get(*rank as usize)).map_or("?", |rank| &rank.label)
         };
         let loss = finding.loss_percent.unwrap_or_default();
+        let beside = |what: &str| match self.is_latency {
+            true => format!("latency is {:.0} % above {what}", 100.0 * loss / (100.0 - loss).max(0.01)),
+            false => format!("{loss:.0} % below {what}"),
+        };
+        let of_median = beside("the median");
         let rail = finding.rail.and_then(|rail| self.rails.get(rail as usize)).filter(|_| self.rails.len() > 1);
         let on = rail.map_or_else(String::new, |rail| format!(" on rail {rail}"));
         match finding.what {
-            What::Host => format!("host {} is slow{on}: {loss:.0} % below the median, sending and receiving", name(0)),
-            What::Sender => format!("host {} is slow as a sender{on}: {loss:.0} % below the median", name(0)),
-            What::Receiver => format!("host {} is slow as a receiver{on}: {loss:.0} % below the median", name(0)),
-            What::Cable => format!(
-                "the path from {} to {} is slow{on}: {loss:.0} % below what both hosts reach otherwise",
-                name(0),
-                name(1)
-            ),
-            What::Rail => {
-                format!("rail {} is slow: {loss:.0} % below the others", rail.map_or("?", String::as_str))
+            What::Host => format!("host {} is slow{on}: {of_median}, sending and receiving", name(0)),
+            What::Sender => format!("host {} is slow as a sender{on}: {of_median}", name(0)),
+            What::Receiver => format!("host {} is slow as a receiver{on}: {of_median}", name(0)),
+            What::Group => {
+                let mut hosts: Vec<_> = (0..finding.ranks.len().min(MOST_NAMES)).map(|at| name(at).as_ref()).collect();
+                if finding.ranks.len() > MOST_NAMES {
+                    hosts.push("…");
+                }
+                let hosts = hosts.join(", ");
+                format!(
+                    "hosts {hosts} are slow to and from the others{on}, but fast among themselves: the path between \
+                     them is slow: {of_median}"
+                )
             }
+            What::Cable => {
+                let loss = beside("what both hosts reach otherwise");
+                format!("the path from {} to {} is slow{on}: {loss}", name(0), name(1))
+            }
+            What::Rail => format!("rail {} is slow: {}", rail.map_or("?", String::as_str), beside("the others")),
             What::Failed => finding.text.clone(),
         }
     }

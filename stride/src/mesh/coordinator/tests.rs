@@ -435,6 +435,6 @@ fn damaged_messages_cause_no_panic() {
         }
         new.interrupt("ended".to_owned());
         let results = new.into_results();
-        crate::mesh::verdict::Verdict::of(&results.cells, &results.ranks, &["default".to_owned()]);
+        crate::mesh::verdict::Verdict::of(&results.cells, &results.ranks, &["default".to_owned()], false);
     }
 }

@@ -169,7 +169,7 @@ fn document(
         command_line: std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect(),
         launcher: membership.launcher.name().to_owned(),
         semantics,
-        verdict: verdict::Verdict::of(&cells, &ranks, &rails),
+        verdict: verdict::Verdict::of(&cells, &ranks, &rails, plan.workload.direction.is_both()),
         plan,
         ranks,
         rails,
