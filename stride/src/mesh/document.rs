@@ -137,20 +137,25 @@ impl Document {
     ///
     /// Returns any error of the writer `out`.
     pub fn write(&self, out: &mut dyn Write) -> io::Result<()> {
-        let value = serde_json::to_value(self)?;
-        let mut separator = "{\n";
-        for name in MEMBERS {
-            let member = &value[name];
-            write!(out, "{separator}\"{name}\": ")?;
-            match member.as_array().filter(|_| LISTS.contains(&name)) {
-                Some(lines) => {
-                    let lines: Vec<_> = lines.iter().map(ToString::to_string).collect();
-                    write!(out, "[\n{}\n]", lines.join(",\n"))?;
-                }
-                None => write!(out, "{member}")?,
-            }
-            separator = ",\n";
-        }
+        let Self { format, kind, version, time, command_line, launcher, plan, semantics, .. } = self;
+        let Self { ranks, rails, rounds, cells, verdict, limits, error, .. } = self;
+        write!(out, "{{\n")?;
+        member(out, "format", format)?;
+        member(out, "kind", kind)?;
+        member(out, "version", version)?;
+        member(out, "time", time)?;
+        member(out, "command_line", command_line)?;
+        member(out, "launcher", launcher)?;
+        member(out, "plan", plan)?;
+        member(out, "semantics", semantics)?;
+        lines(out, "ranks", ranks)?;
+        member(out, "rails", rails)?;
+        lines(out, "rounds", rounds)?;
+        lines(out, "cells", cells)?;
+        member(out, "verdict", verdict)?;
+        member(out, "limits", limits)?;
+        write!(out, "\"error\": ")?;
+        serde_json::to_writer(&mut *out, error)?;
         writeln!(out, "\n}}")?;
         out.flush()
     }
@@ -185,27 +190,22 @@ impl Document {
     }
 }
 
-/// The members in the order of the file.
-const MEMBERS: [&str; 15] = [
-    "format",
-    "kind",
-    "version",
-    "time",
-    "command_line",
-    "launcher",
-    "plan",
-    "semantics",
-    "ranks",
-    "rails",
-    "rounds",
-    "cells",
-    "verdict",
-    "limits",
-    "error",
-];
+/// Writes a member.
+fn member(out: &mut dyn Write, name: &str, value: &impl Serialize) -> io::Result<()> {
+    write!(out, "\"{name}\": ")?;
+    serde_json::to_writer(&mut *out, value)?;
+    writeln!(out, ",")
+}
 
-/// The members that are written with one element per line.
-const LISTS: [&str; 3] = ["ranks", "rounds", "cells"];
+/// Writes a member with one element per line.
+fn lines(out: &mut dyn Write, name: &str, values: &[impl Serialize]) -> io::Result<()> {
+    write!(out, "\"{name}\": [")?;
+    for (value, separator) in values.iter().zip(std::iter::once("\n").chain(std::iter::repeat(",\n"))) {
+        write!(out, "{separator}")?;
+        serde_json::to_writer(&mut *out, value)?;
+    }
+    writeln!(out, "\n],")
+}
 
 #[cfg(test)]
 mod tests {
@@ -264,7 +264,10 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part}: {text}");
         }
-        let csv = sample::written(|out| table::csv(&example(), out));
+        let mut document = example();
+        document.ranks[0].label = "=cmd()".to_owned();
+        let csv = sample::written(|out| table::csv(&document, out));
+        assert!(csv.contains(",'=cmd(),") && !csv.contains(",=cmd"), "a spreadsheet runs no text of a rank");
         assert_eq!(csv.lines().count(), 1 + example().cells.len());
     }
 

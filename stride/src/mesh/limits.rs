@@ -93,6 +93,19 @@ pub fn missed(cells: &[Cell], limits: &Limits, sizes: &[u64]) -> Vec<Missed> {
     quiet.flat_map(of).collect()
 }
 
+/// Checks whether meshes of these tests can be compared.
+///
+/// # Errors
+///
+/// Returns an error for the user if the tests differ, or have no size in common.
+pub fn comparable(old: &Plan, new: &Plan) -> anyhow::Result<()> {
+    let series = |name: &str, plan: &Plan| Series::of_plan(name, plan, Vec::new());
+    Comparison::of(&series("the baseline", old), &series("this mesh", new), 0.0)?;
+    let is_common = old.workload.sizes.iter().any(|size| new.workload.sizes.contains(size));
+    anyhow::ensure!(is_common, "no size in common with the baseline; give one of its sizes with --msg-size");
+    Ok(())
+}
+
 /// Compares quiet cells with those of an earlier mesh between ranks of the same labels and on rails of the same place.
 /// Also returns the number of cells that have a result in the earlier mesh only, although both ranks are in this mesh.
 ///
@@ -109,8 +122,7 @@ pub fn compared(old: &Document, new: &Document, threshold: f64) -> anyhow::Resul
     };
     let before: HashMap<_, _> = quiet(old).into_iter().map(|cell| (key(old, &cell), cell)).collect();
     let series = |name: &str, plan: &Plan, rows: &[Row]| Series::of_plan(name, plan, rows.to_vec());
-    // Fails at once if the meshes differ, even if no test has succeeded.
-    Comparison::of(&series("the baseline", &old.plan, &[]), &series("this mesh", &new.plan, &[]), threshold)?;
+    comparable(&old.plan, &new.plan)?;
     let (mut changes, mut missing, mut has_partner) = (Vec::new(), 0, false);
     for cell in quiet(new) {
         let Some(partner) = before.get(&key(new, &cell)).filter(|partner| !partner.rows.is_empty()) else { continue };

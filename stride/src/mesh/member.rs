@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::message::{Ended, Order, Report, Trouble};
+use super::message::{Ended, Kind, Order, Report, Trouble};
 
 /// What a rank does next.
 #[derive(Clone, Debug, PartialEq)]
@@ -93,7 +93,7 @@ impl Member {
 
 /// Returns the report of a test that this rank could not begin.
 pub fn failed(test: u64, text: String) -> Report {
-    let trouble = Some(Trouble { text, is_rdma: false });
+    let trouble = Some(Trouble { text, kind: Kind::Other });
     Report::Ended(Box::new(Ended { test, seconds: 0.0, ports: None, rows: Vec::new(), warnings: Vec::new(), trouble }))
 }
 

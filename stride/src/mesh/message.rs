@@ -108,8 +108,20 @@ pub struct Ended {
 pub struct Trouble {
     /// The error.
     pub text: String,
-    /// Whether it is an RDMA failure.
-    pub is_rdma: bool,
+    /// Its kind.
+    pub kind: Kind,
+}
+
+/// The kind of a failure, in the order of their exit statuses' priority.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// RDMA failed.
+    Rdma,
+    /// A rank left or was not reached.
+    Contact,
+    /// Anything else.
+    Other,
 }
 
 /// A message of rank 0 to a rank.
@@ -188,7 +200,7 @@ mod tests {
             ports: Some(["a port 1".to_owned(), "b port 2".to_owned()]),
             rows: vec![sample::bandwidth_row(64, 1000)],
             warnings: Vec::new(),
-            trouble: Some(Trouble { text: "no\u{1b}[31m".to_owned(), is_rdma: true }),
+            trouble: Some(Trouble { text: "no\u{1b}[31m".to_owned(), kind: Kind::Rdma }),
         };
         let found: Report = message(&frame(&Report::Ended(Box::new(ended.clone()))).unwrap()).unwrap();
         let Report::Ended(found) = found else { panic!("{found:?}") };

@@ -191,6 +191,12 @@ impl View<'_> {
     }
 }
 
+/// Returns a text of a rank as a field that a spreadsheet does not take for a formula.
+fn inert(text: &str) -> String {
+    let mark = if text.starts_with(['=', '+', '-', '@']) { "'" } else { "" };
+    format!("{mark}{text}")
+}
+
 /// Writes the results as CSV, with one line per test and size. A test without results has one line.
 ///
 /// # Errors
@@ -204,9 +210,9 @@ pub fn csv(document: &Document, out: &mut dyn Write) -> Result<()> {
         let rail = document.rails.get(cell.rail as usize).cloned().unwrap_or_default();
         let mut fields = vec![cell.round.to_string(), cell.mode.name().to_owned(), rail];
         fields.extend([cell.from.to_string(), cell.to.to_string()]);
-        fields.extend([cell.from, cell.to].map(|rank| document.label(rank).to_owned()));
+        fields.extend([cell.from, cell.to].map(|rank| inert(document.label(rank))));
         fields.push(cell.seconds.map_or_else(String::new, |seconds| seconds.to_string()));
-        fields.push(cell.error.clone().unwrap_or_default());
+        fields.push(inert(cell.error.as_deref().unwrap_or_default()));
         let blank = vec![String::new(); figures.names().len()];
         let rows: Vec<_> = cell.rows.iter().map(|row| figures.values(row)).collect();
         for values in if rows.is_empty() { vec![blank] } else { rows } {

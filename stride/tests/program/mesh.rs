@@ -194,8 +194,20 @@ fn limit_and_baseline_determine_the_exit_status() {
     let (_, err) = ends(&ranks(&format!("{test} --min-gbps 1000000"), 2)[0], 3);
     assert!(err.contains("missed: "), "{err}");
     ends(&ranks(&format!("{test} --compare {} --threshold 99.999999", json.display()), 2)[0], 0);
-    let (_, err) = ends(&ranks(&format!("write lat -s 8 -n 50 -d soft0 --compare {}", json.display()), 2)[0], 1);
+    let (_, err) =
+        ends(&ranks(&format!("write lat -s 8 -n 50 -d soft0 --wait-server 1 --compare {}", json.display()), 2)[0], 1);
     assert!(err.contains("give results of one kind"), "{err}");
+    // What is known at the end only costs no result.
+    let text = std::fs::read_to_string(&json).unwrap().replace("\"label\":\"", "\"label\":\"other-");
+    std::fs::write(&json, text).unwrap();
+    let [new, csv] = [folder.join("new.json"), folder.join("new.csv")];
+    let words = format!("{test} --compare {} --json {} --csv {}", json.display(), new.display(), csv.display());
+    let (out, err) = ends(&ranks(&words, 2)[0], 3);
+    assert!(err.contains("no pair of hosts in common") && out.contains("worst pairs"), "{err}");
+    assert_valid(&read(&new));
+    assert!(csv.exists() && read(&new)["error"].is_string());
+    let (out, err) = ends(&ranks(&format!("{test} --json /dev/full --csv {}", csv.display()), 2)[0], 1);
+    assert!(err.contains("/dev/full") && out.contains("worst pairs"), "{err}");
 }
 
 #[test]

@@ -8,11 +8,11 @@ use std::time::Duration;
 
 pub use self::addresses::Addresses;
 use self::addresses::{between, public};
-pub use self::results::{Kind, Results};
+pub use self::results::Results;
 use self::results::{MAX_WARNINGS, check, short};
 use super::Rank;
 use super::document::{Cell, RankInfo, RoundInfo, label};
-use super::message::{Ended, Join, Order, Report, Test, Trouble, longest_report};
+use super::message::{Ended, Join, Kind, Order, Report, Test, Trouble, longest_report};
 use super::schedule::Round;
 use crate::plan::{Measure, time};
 
@@ -258,7 +258,7 @@ impl Coordinator {
         let (client, server, was) = (test.client, test.server, test.stage);
         test.stage = Stage::Done;
         let error = ended.trouble.map(|trouble| {
-            self.results.troubles.insert(if trouble.is_rdma { Kind::Rdma } else { Kind::Other });
+            self.results.troubles.insert(trouble.kind);
             short(trouble.text)
         });
         if error.is_some() && self.members[server as usize].is_alive() {
@@ -511,7 +511,7 @@ impl Coordinator {
 
 /// Returns the end of a test whose rank is lost.
 fn lost(text: String) -> Ended {
-    let trouble = Some(Trouble { text, is_rdma: false });
+    let trouble = Some(Trouble { text, kind: Kind::Contact });
     Ended { test: 0, seconds: 0.0, ports: None, rows: Vec::new(), warnings: Vec::new(), trouble }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::Settings;
 use crate::mesh::document::{Cell, RankInfo, RoundInfo};
-use crate::mesh::message::Ended;
+use crate::mesh::message::{Ended, Kind};
 use crate::plan::Measure;
 
 /// Maximum length of a text from a rank, in characters.
@@ -22,23 +22,12 @@ pub struct Results {
     pub rounds: Vec<RoundInfo>,
     /// The tests of these rounds.
     pub cells: Vec<Cell>,
-    /// Whether each failed test failed because of RDMA, or because a peer was not reached.
+    /// Why tests failed.
     pub troubles: BTreeSet<Kind>,
     /// Remarks of the ranks for the user.
     pub warnings: BTreeSet<String>,
     /// The reason why the mesh ended early.
     pub error: Option<String>,
-}
-
-/// The kind of a failure, in the order of their exit statuses' priority.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
-    /// RDMA failed.
-    Rdma,
-    /// A rank left or was not reached.
-    Contact,
-    /// Anything else.
-    Other,
 }
 
 /// Checks the results of a rank.

@@ -201,8 +201,8 @@ impl Simulation {
                 let server = self.servers[&test];
                 self.running[server as usize].remove(&test);
                 let rows = if is_good { vec![sample::bandwidth_row(64, 1000)] } else { Vec::new() };
-                let trouble =
-                    (!is_good).then(|| Trouble { text: "the server disconnected".to_owned(), is_rdma: false });
+                let trouble = (!is_good)
+                    .then(|| Trouble { text: "the server disconnected".to_owned(), kind: super::Kind::Contact });
                 if self.replies(rank, now) {
                     let ended = Ended { test, seconds: 1.0, ports: None, rows, warnings: Vec::new(), trouble };
                     coordinator.report(rank, Report::Ended(Box::new(ended)), now);
@@ -388,7 +388,7 @@ fn texts_of_ranks_are_cut_and_cleaned() {
     let mut new = begun();
     new.report(1, Report::Listening { test: 0, port: 7 }, Duration::ZERO);
     let text = format!("a\nb\u{202e}c{}", "x".repeat(100_000));
-    let trouble = Some(Trouble { text, is_rdma: true });
+    let trouble = Some(Trouble { text, kind: super::Kind::Rdma });
     let warnings = (0..100).map(|number| format!("{number}")).collect();
     let ended = Ended { test: 0, seconds: 1.0, ports: None, rows: Vec::new(), warnings, trouble };
     new.report(0, Report::Ended(Box::new(ended)), Duration::ZERO);

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 
 use super::meet::{bytes, unread};
 use super::ssh::Children;
@@ -50,7 +51,7 @@ pub(super) fn run(
     children: &mut Children,
 ) -> Result<Results> {
     listener.set_nonblocking(true)?;
-    let mut hub = Hub { peers: Vec::new(), coordinator, start: Instant::now() };
+    let mut hub = Hub { peers: Vec::new(), coordinator, start: Instant::now(), is_full: false };
     let mut ended = None;
     loop {
         hub.wait(listener);
@@ -81,14 +82,18 @@ struct Hub {
     peers: Vec<Peer>,
     coordinator: Coordinator,
     start: Instant,
+    /// Whether this process has too many open files to accept a connection.
+    is_full: bool,
 }
 
 impl Hub {
     /// Waits until a connection has something to do, or until time has passed.
     fn wait(&self, listener: &TcpListener) {
+        // Without a free descriptor, the listener stays readable.
+        let own = (!self.is_full).then(|| PollFd::new(listener, PollFlags::IN));
         let flags = |peer: &Peer| if peer.waiting.is_empty() { PollFlags::IN } else { PollFlags::IN | PollFlags::OUT };
         let peers = self.peers.iter().map(|peer| PollFd::new(&peer.stream, flags(peer)));
-        let mut all: Vec<_> = [PollFd::new(listener, PollFlags::IN)].into_iter().chain(peers).collect();
+        let mut all: Vec<_> = own.into_iter().chain(peers).collect();
         let left = self.coordinator.deadline().map(|deadline| deadline.saturating_sub(self.start.elapsed()));
         // A millisecond more, so that the time has passed after the call.
         let left = left.unwrap_or(LOOK).min(LOOK) + Duration::from_millis(1);
@@ -97,7 +102,19 @@ impl Hub {
     }
 
     fn accept(&mut self, listener: &TcpListener) {
-        while let Ok((stream, peer)) = listener.accept() {
+        loop {
+            let (stream, peer) = match listener.accept() {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    let is_full =
+                        [Errno::MFILE, Errno::NFILE].iter().any(|errno| Some(*errno) == Errno::from_io_error(&error));
+                    if is_full && !self.is_full {
+                        print_line("warning: rank 0 has too many open files to admit a rank; raise `ulimit -n`");
+                    }
+                    self.is_full = is_full;
+                    return;
+                }
+            };
             let local = stream.local_addr().map(|address| address.ip().to_canonical());
             let (Ok(local), Ok(())) = (local, stream.set_nonblocking(true)) else { continue };
             if self.peers.iter().filter(|peer| peer.rank.is_none()).count() >= self.coordinator.ranks() + SPARE {

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -118,8 +119,9 @@ struct Published(PathBuf, Notice);
 impl Published {
     fn write(file: &Path, notice: &Notice) -> io::Result<Self> {
         // A reader finds either no file, the file of an earlier job, or the whole notice.
-        let new = file.with_extension(format!("{}.new", std::process::id()));
-        fs::write(&new, notice.text())?;
+        let new = file.with_extension(format!("{}.new", nonce()));
+        let mut out = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+        out.write_all(notice.text().as_bytes()).inspect_err(|_| drop(fs::remove_file(&new)))?;
         fs::rename(&new, file).inspect_err(|_| drop(fs::remove_file(&new)))?;
         Ok(Self(file.to_owned(), notice.clone()))
     }
@@ -300,4 +302,25 @@ pub(super) fn unread(unframed: &Unframed) -> String {
 pub(super) fn bytes(order: &Order) -> io::Result<Vec<u8>> {
     let frame: Frame = frame(order)?;
     frame.bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{MetadataExt, symlink};
+
+    use super::*;
+
+    #[test]
+    fn rendezvous_file_is_private_and_replaces_links() {
+        let folder = sideway_test_names::Folder::new();
+        let (file, other) = (folder.join("meet"), folder.join("other"));
+        fs::write(&other, "mine").unwrap();
+        symlink(&other, &file).unwrap();
+        let notice = Notice { job: "j".to_owned(), host: "h".to_owned(), port: 7 };
+        let published = Published::write(&file, &notice).unwrap();
+        assert_eq!(fs::symlink_metadata(&file).unwrap().mode() & 0o170_777, 0o100_600);
+        assert_eq!(fs::read_to_string(&other).unwrap(), "mine");
+        drop(published);
+        assert_eq!(fs::read_dir(file.parent().unwrap()).unwrap().count(), 1);
+    }
 }

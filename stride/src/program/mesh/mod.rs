@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, anyhow, bail};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use self::meet::Meeting;
 use super::console::shown;
@@ -23,10 +24,11 @@ use super::verdict::THRESHOLD;
 use super::{files, print_line};
 use crate::cli::{Mesh, Output};
 use crate::endpoint::EndpointFactory;
-use crate::mesh::coordinator::{Coordinator, Kind, Results, Settings};
+use crate::mesh::coordinator::{Coordinator, Results, Settings};
 use crate::mesh::document::Document;
 use crate::mesh::launcher::{self, Membership};
 use crate::mesh::limits::{self, Judgement};
+use crate::mesh::message::Kind;
 use crate::mesh::schedule::rounds;
 use crate::mesh::{table, verdict};
 use crate::plan::{Measure, Operation, Workload};
@@ -75,8 +77,9 @@ pub(super) fn mesh(mesh: Mesh, factory: &'static dyn EndpointFactory) -> Result<
 /// Runs rank 0.
 fn coordinate(mesh: &Arc<Mesh>, membership: &Membership, factory: &'static dyn EndpointFactory) -> Result<Exit> {
     let output = &mesh.output;
-    let baseline = output.compare.as_deref().map(baseline).transpose()?;
+    let baseline = output.compare.as_deref().map(|file| baseline(file, mesh)).transpose()?;
     [&output.json, &output.csv].into_iter().flatten().try_for_each(|file| files::can_be_written(file))?;
+    raise_descriptors();
     let started = SystemTime::now();
     let interrupt = Interrupt::watch()?;
     let meeting = Meeting::open(membership, mesh)?;
@@ -101,13 +104,14 @@ fn coordinate(mesh: &Arc<Mesh>, membership: &Membership, factory: &'static dyn E
     let troubles = results.troubles.clone();
     results.warnings.iter().for_each(|warning| print_line(&format!("warning: {warning}")));
     let has_begun = !results.cells.is_empty() || results.error.is_none();
-    let document = document(mesh, membership, started, results, baseline)?;
-    keep(&document, output, has_begun)?;
+    let document = document(mesh, membership, started, results, baseline);
+    let kept = keep(&document, output, has_begun);
     if let Some(error) = &document.error {
         print_line(&format!("error: {error}"));
     }
     let judgement = document.limits.as_ref();
     judgement.into_iter().for_each(|judgement| report(&document, judgement));
+    kept?;
     Ok(match (ended_by, judgement) {
         (Some(signal), _) => Exit::Interrupted(signal),
         (None, Some(judgement)) if !judgement.is_held && has_begun => Exit::Missed,
@@ -139,10 +143,21 @@ fn settings(mesh: &Mesh, membership: &Membership, job: &str) -> Result<Settings>
     })
 }
 
-fn baseline(file: &Path) -> Result<Document> {
+/// Allows this process as many files as possible, because rank 0 has a connection to each rank.
+fn raise_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    // Ignores the error: the lower limit may suffice, and otherwise the hub prints a warning.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+}
+
+/// Reads the baseline. Fails at once if no mesh of this test can be compared with it.
+fn baseline(file: &Path, mesh: &Mesh) -> Result<Document> {
     let cannot = || format!("cannot read {}", file.display());
     let text = text(fs::read(file).with_context(cannot)?).with_context(cannot)?;
-    Document::read(&text).with_context(|| format!("cannot compare with {}", file.display()))
+    let cannot = || format!("cannot compare with {}", file.display());
+    let document = Document::read(&text).with_context(cannot)?;
+    mesh.rails.iter().try_for_each(|rail| limits::comparable(&document.plan, &rail.plan)).with_context(cannot)?;
+    Ok(document)
 }
 
 /// Returns the results with their verdict.
@@ -152,7 +167,7 @@ fn document(
     started: SystemTime,
     results: Results,
     baseline: Option<Document>,
-) -> Result<Document> {
+) -> Document {
     let Results { ranks, rounds, cells, error, .. } = results;
     let plan = mesh.rails.first().map(|rail| rail.plan.clone()).unwrap_or_default();
     let semantics = match plan.workload.measure {
@@ -184,17 +199,21 @@ fn document(
     if !limits.are_none() || baseline.is_some() {
         let misses = limits::missed(&document.cells, &limits, &document.plan.workload.sizes);
         let threshold = output.threshold.unwrap_or(THRESHOLD);
-        let compared =
-            baseline.as_ref().map(|baseline| limits::compared(baseline, &document, threshold)).transpose()?;
-        let threshold_percent = compared.is_some().then_some(threshold);
+        let compared = baseline.as_ref().map(|baseline| limits::compared(baseline, &document, threshold)).transpose();
+        let is_compared = compared.is_ok();
+        let compared = compared.unwrap_or_else(|error| {
+            document.error.get_or_insert_with(|| format!("cannot compare with the baseline: {error:#}"));
+            None
+        });
+        let threshold_percent = baseline.is_some().then_some(threshold);
         let (changes, missing) = compared.unwrap_or_default();
-        let is_held = misses.is_empty() && missing == 0 && !changes.iter().any(|change| change.is_worse);
+        let is_held = is_compared && misses.is_empty() && missing == 0 && !changes.iter().any(|change| change.is_worse);
         document.limits = Some(Judgement { is_held, misses, threshold_percent, changes, missing });
     }
-    Ok(document)
+    document
 }
 
-/// Writes the output files, and prints the table. The files come first, because a launcher that ends the job may leave
+/// Writes the output files and prints the table, even if one of them fails. The files come first, because a launcher that ends the job may leave
 /// little time.
 fn keep(document: &Document, output: &Output, has_begun: bool) -> Result<()> {
     if !has_begun {
@@ -208,13 +227,10 @@ fn keep(document: &Document, output: &Output, has_begun: bool) -> Result<()> {
         };
         written().with_context(|| format!("cannot write {}", file.display()))
     };
-    if let Some(file) = &output.json {
-        write(file, &|out| document.write(out))?;
-    }
-    if let Some(file) = &output.csv {
-        write(file, &|out| table::csv(document, out))?;
-    }
-    shown(output.has_other_outputs(), |out| Ok(table::write(document, out, Style::of(&stdout()))?))
+    let json = output.json.as_deref().map_or(Ok(()), |file| write(file, &|out| document.write(out)));
+    let csv = output.csv.as_deref().map_or(Ok(()), |file| write(file, &|out| table::csv(document, out)));
+    let table = shown(output.has_other_outputs(), |out| Ok(table::write(document, out, Style::of(&stdout()))?));
+    json.and(csv).and(table)
 }
 
 /// Prints what misses the limits and the baseline.

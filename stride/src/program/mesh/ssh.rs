@@ -64,9 +64,10 @@ impl Children {
         let (program, options) = hosts.shell.split_first().context("the remote shell is empty; name one with --rsh")?;
         let mut all = Self::default();
         for (name, rank) in hosts.names.iter().zip(0..).skip(1) {
-            let own = format!("{OWN}='{rank} {} {host}:{port} {}'", membership.size, membership.job);
+            let own = format!("{rank} {} {host}:{port} {}", membership.size, membership.job);
+            let own = shlex::try_quote(&own).map_err(|error| anyhow!("cannot quote {host:?}: {error}"))?;
             let mut command = Command::new(program);
-            command.args(options).arg(name).arg(format!("exec env {own} {} {arguments}", hosts.path));
+            command.args(options).arg(name).arg(format!("exec env {OWN}={own} {} {arguments}", hosts.path));
             command.stdin(Stdio::piped()).stdout(Stdio::null());
             let child = command
                 .spawn()
@@ -114,6 +115,9 @@ fn reason(host: &str, status: ExitStatus) -> String {
     match status.code() {
         Some(127) => format!("{host} has no stride-perf in its PATH; give its path with --stride-path"),
         Some(255) => format!("the remote shell did not reach {host}; check that `ssh {host}` works without a password"),
+        Some(code) if code == i32::from(Exit::NoContact.status()) => format!(
+            "the rank on {host} did not reach rank 0, or its standard input has ended: a command of --rsh must pass it on"
+        ),
         _ => format!("the remote shell to {host} ended with {status}"),
     }
 }

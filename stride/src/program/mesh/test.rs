@@ -7,7 +7,7 @@ use std::time::Instant;
 use crate::cli::{Mesh, Rail};
 use crate::control::{self, Cause, ControlOptions, Failure, Host, Request, Step, Watch};
 use crate::endpoint::{EndpointFactory, Path, PortInfo};
-use crate::mesh::message::{Ended, Trouble};
+use crate::mesh::message::{Ended, Kind, Trouble};
 use crate::program::console::together;
 use crate::program::undelivered;
 use crate::report::hints::softrnic;
@@ -43,13 +43,21 @@ pub(super) fn measure(
     let trouble = match outcome {
         Ok(_) if seen.rows.is_empty() => {
             let text = "nothing was measured, because no message completed; give a longer -D".to_owned();
-            Some(Trouble { text, is_rdma: false })
+            Some(Trouble { text, kind: Kind::Other })
         }
         Ok(_) => None,
-        Err(failure) => Some(Trouble { is_rdma: failure.cause() == Cause::Rdma, text: failure.to_string() }),
+        Err(failure) => Some(Trouble { kind: kind(failure.cause()), text: failure.to_string() }),
     };
     let ports = seen.sides.map(|sides| sides.map(|side| side.name()));
     Ended { test, seconds, ports, rows: seen.rows, warnings: seen.warnings, trouble }
+}
+
+fn kind(cause: Cause) -> Kind {
+    match cause {
+        Cause::Contact => Kind::Contact,
+        Cause::Rdma => Kind::Rdma,
+        Cause::Other => Kind::Other,
+    }
 }
 
 /// What has been seen of a test.
@@ -82,5 +90,21 @@ impl Watch for Seen<'_> {
             }
             None => self.warnings.push(format!("{}: nothing was measured", bytes_in_words(step.size))),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{Job, parse};
+    use crate::endpoint::Verbs;
+
+    #[test]
+    fn refused_connection_is_a_failure_of_the_contact() {
+        let Ok(Job::Mesh(mesh)) = parse("stride-perf mesh write bw".split_whitespace()) else { panic!() };
+        // The port is free again when the listener is dropped.
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let ended = measure(&mesh, &mesh.rails[0], 1, ("127.0.0.1", port), &Verbs, &AtomicU64::new(0));
+        assert_eq!(ended.trouble.unwrap().kind, Kind::Contact);
     }
 }
