@@ -139,7 +139,7 @@ impl Document {
     pub fn write(&self, out: &mut dyn Write) -> io::Result<()> {
         let Self { format, kind, version, time, command_line, launcher, plan, semantics, .. } = self;
         let Self { ranks, rails, rounds, cells, verdict, limits, error, .. } = self;
-        write!(out, "{{\n")?;
+        writeln!(out, "{{")?;
         member(out, "format", format)?;
         member(out, "kind", kind)?;
         member(out, "version", version)?;

@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn digest_tells_tests_apart_but_not_devices() {
+    fn digest_depends_on_the_test_but_not_on_devices() {
         let digest = |change: fn(&mut Plan)| {
             let mut plan = Plan::default();
             change(&mut plan);

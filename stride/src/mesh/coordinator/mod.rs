@@ -2,6 +2,7 @@
 
 mod addresses;
 mod results;
+mod settings;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -10,47 +11,16 @@ pub use self::addresses::Addresses;
 use self::addresses::{between, public};
 pub use self::results::Results;
 use self::results::{MAX_WARNINGS, check, short};
+pub use self::settings::Settings;
 use super::Rank;
 use super::document::{Cell, RankInfo, RoundInfo, label};
-use super::message::{Ended, Join, Kind, Order, Report, Test, Trouble, longest_report};
+use super::message::{Ended, Join, Kind, Order, Report, Trouble, longest_report};
 use super::schedule::Round;
-use crate::plan::{Measure, time};
+use crate::plan::time;
 
 /// Maximum number of progress reports of a test: this number, and [`BEATS_PER_SECOND`].
 const BEATS: f64 = 20.0;
 const BEATS_PER_SECOND: f64 = 5.0;
-
-/// What a mesh consists of.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// The number of ranks.
-    pub ranks: Rank,
-    /// The number of rails.
-    pub rails: u32,
-    /// The job that ranks must belong to.
-    pub job: String,
-    /// The schedule.
-    pub rounds: Vec<Round>,
-    /// The sizes of a test.
-    pub sizes: Vec<u64>,
-    /// What the tests measure.
-    pub measure: Measure,
-    /// Whether data flows from the server of a test to its client.
-    pub is_from_server: bool,
-    /// What all ranks must have in common with this one.
-    pub test: Test,
-    /// How long to wait for all ranks.
-    pub join: Duration,
-    /// How long a rank may be silent while it starts or measures a test.
-    pub silence: Duration,
-}
-
-impl Settings {
-    /// Returns the client and the server of a test between a sender and a receiver, or the reverse.
-    fn swapped(&self, (one, other): (Rank, Rank)) -> (Rank, Rank) {
-        if self.is_from_server { (other, one) } else { (one, other) }
-    }
-}
 
 /// What the process of rank 0 does next.
 #[derive(Clone, Debug, PartialEq)]

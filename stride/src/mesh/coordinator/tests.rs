@@ -4,7 +4,9 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use super::results::MAX_TEXT;
 use super::*;
+use crate::mesh::message::Test;
 use crate::mesh::schedule::{Mode, rounds};
+use crate::plan::Measure;
 use crate::report::sample;
 
 /// A generator of pseudo-random numbers (xorshift).

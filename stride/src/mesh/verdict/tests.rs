@@ -59,7 +59,7 @@ fn judged(
 const SIZES: [Rank; 5] = [4, 5, 8, 16, 33];
 /// Returns how often a mesh of this size is tried. Large meshes take long.
 fn seeds(count: Rank) -> std::ops::RangeInclusive<u64> {
-    1..=(200 / u64::from(count * count)).clamp(1, 8)
+    1..=(200 / u64::from(count * count)).clamp(1, 5)
 }
 
 const NOISE: [f64; 3] = [0.002, 0.02, 0.05];

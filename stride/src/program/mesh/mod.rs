@@ -124,11 +124,14 @@ fn coordinate(mesh: &Arc<Mesh>, membership: &Membership, factory: &'static dyn E
     })
 }
 
+/// Whether data flows from the server of a test to its client.
+fn is_from_server(workload: &Workload) -> bool {
+    (workload.operation == Operation::Read) != workload.direction.is_reversed()
+}
+
 fn settings(mesh: &Mesh, membership: &Membership, job: &str) -> Result<Settings> {
     let rails = u32::try_from(mesh.rails.len()).unwrap_or(u32::MAX);
     let workload = mesh.rails.first().map(|rail| &rail.plan.workload);
-    let is_from_server =
-        |workload: &Workload| (workload.operation == Operation::Read) != workload.direction.is_reversed();
     Ok(Settings {
         ranks: membership.size,
         rails,
@@ -262,5 +265,22 @@ fn report(document: &Document, judgement: &Judgement) {
     }
     if judgement.missing > 0 {
         print_line(&format!("missed: {} pairs have a result in the baseline only", judgement.missing));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{Job, parse};
+
+    #[test]
+    fn reads_and_reversed_tests_move_data_from_the_server() {
+        for (words, expected) in
+            [("write bw", false), ("read bw", true), ("write bw --reversed", true), ("send lat", false)]
+        {
+            let words = format!("stride-perf mesh {words}");
+            let Ok(Job::Mesh(mesh)) = parse(words.split_whitespace()) else { panic!("{words}") };
+            assert_eq!(is_from_server(&mesh.rails[0].plan.workload), expected, "{words}");
+        }
     }
 }
