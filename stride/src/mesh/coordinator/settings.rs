@@ -1,4 +1,4 @@
-//! What rank 0 knows before any rank has joined.
+//! The settings of a mesh.
 
 use std::time::Duration;
 
