@@ -102,9 +102,9 @@ mod tests {
     #[test]
     fn refused_connection_is_a_failure_of_the_contact() {
         let Ok(Job::Mesh(mesh)) = parse("stride-perf mesh write bw".split_whitespace()) else { panic!() };
-        // The port is free again when the listener is dropped.
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let ended = measure(&mesh, &mesh.rails[0], 1, ("127.0.0.1", port), &Verbs, &AtomicU64::new(0));
+        // Nothing listens at a port that is only reserved.
+        let reserved = sideway_test_names::Port::reserve();
+        let ended = measure(&mesh, &mesh.rails[0], 1, ("127.0.0.1", reserved.number()), &Verbs, &AtomicU64::new(0));
         assert_eq!(ended.trouble.unwrap().kind, Kind::Contact);
     }
 }
