@@ -25,6 +25,7 @@ mod options;
 mod shared;
 mod signals;
 mod spin;
+mod stats;
 #[cfg(test)]
 mod tests;
 mod traffic;
@@ -32,7 +33,6 @@ mod waiters;
 mod waiting;
 
 use std::collections::HashMap;
-use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -61,6 +61,7 @@ pub use shared::{Handle, Wait};
 #[doc(hidden)]
 pub use signals::without_signals;
 pub use spin::Spin;
+pub use stats::{Kind, Stats};
 pub(crate) use waiters::Awaited;
 pub(crate) use waiting::{Registration, Source};
 
@@ -74,16 +75,6 @@ const SILENT: u64 = 1;
 const VERBS_STEP: u32 = 96;
 const TCP_STEP: u32 = 32;
 
-/// The transport of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Kind {
-    /// An RDMA device.
-    Rdma,
-    /// TCP.
-    Tcp,
-}
-
 /// A connection of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ConnectionId {
@@ -94,38 +85,6 @@ pub struct ConnectionId {
 /// A listener of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ListenId(ListenerId);
-
-/// The transport and the traffic counters of a connection.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct Stats {
-    /// The transport.
-    pub transport: Kind,
-    /// The device, the port and the addresses, as text.
-    pub path: String,
-    /// The reason why the connection uses TCP although RDMA was permitted.
-    pub fallback: Option<String>,
-    /// The number of requests that contained outgoing messages. A request may contain several small messages, or a part
-    /// of a large one.
-    pub sends: u64,
-    /// The number of requests that have arrived.
-    pub receives: u64,
-    /// The number of long messages that the peer reads from this side's memory, or that this side writes to the peer's.
-    pub rendezvous_sent: u64,
-    /// The number of long messages that this side has read from the peer's memory, or that the peer has written.
-    pub rendezvous_received: u64,
-}
-
-/// Formats the transport, the path, and the reason for a fallback to TCP.
-impl fmt::Display for Stats {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.path)?;
-        match &self.fallback {
-            Some(reason) => write!(f, " (no RDMA: {reason})"),
-            None => Ok(()),
-        }
-    }
-}
 
 /// The connections of one thread, and their event loop. No call blocks. If a call returns `WouldBlock`, retry it after
 /// the next turn.

@@ -10,6 +10,7 @@
 mod exit;
 mod lock;
 mod own;
+mod sleep;
 #[cfg(feature = "tokio")]
 mod task;
 #[cfg(test)]
@@ -34,12 +35,9 @@ use super::event::Event;
 use super::fork::{Generation, PerProcess};
 use super::signals::without_signals;
 use super::waiters::Awaited;
-use super::{ConnectionId, Options, Source, Transport, Worker};
+use super::{ConnectionId, Options, Transport, Worker};
 use lock::Locked;
 use wake::this_thread;
-
-/// If a sleep was shorter than this, later calls spin longer before they sleep.
-const SHORT: Duration = Duration::from_micros(200);
 
 /// A worker with its own thread, shared by all threads of the program. Clones refer to the same worker.
 ///
@@ -381,13 +379,6 @@ impl Core {
     }
 }
 
-/// Returns how long to spin, given the length of the last sleep. If both sides slept for each message, every round trip
-/// would include two wake-ups, which take longer than the transfer of the message. Therefore the spin becomes longer
-/// after a short sleep.
-fn next_spin(spin: Duration, least: Duration, slept: Duration) -> Duration {
-    if slept < SHORT { (spin * 2).min(least * 8) } else { least }
-}
-
 impl Shared {
     fn unpark_own(&self) {
         if let Some(own) = self.own.get() {
@@ -439,71 +430,6 @@ impl Shared {
                 (again, Err(error)) => return (again, Err(error)),
             }
             spin_until = Instant::now() + core.spin;
-        }
-    }
-
-    /// Sleeps on the worker's descriptor. If another thread drives the worker during this time and consumes the event,
-    /// the call is woken.
-    fn sleep<'c>(
-        &'c self,
-        mut core: Locked<'c>,
-        id: ConnectionId,
-        what: Awaited,
-        most: Duration,
-    ) -> (Locked<'c>, io::Result<()>) {
-        // Registers the call first, so that `prepare` wakes the call if it can continue.
-        let call = core.worker.register_call(Source::Connection(id, what), self.nudge_waker.clone());
-        let time = match core.worker.prepare() {
-            Ok(time) if time != Duration::ZERO => time.min(most),
-            other => {
-                drop(core.worker.remove_call(call));
-                return (core, other.map(|_| ()));
-            }
-        };
-        core.call_sleeps = true;
-        if core.own_sleeps {
-            self.kick.set();
-        }
-        let sleeper = core.worker.sleeper();
-        drop(core);
-        let begun = Instant::now();
-        self.sleep_until(&sleeper, &self.nudge, time);
-        let mut core = self.lock();
-        core.spin = next_spin(core.spin, self.spin, begun.elapsed());
-        drop(core.worker.remove_call(call));
-        core.call_sleeps = false;
-        (core, Ok(()))
-    }
-
-    /// Waits until the thread that sleeps on the descriptor wakes this call.
-    fn park<'c>(
-        &'c self,
-        mut core: Locked<'c>,
-        id: ConnectionId,
-        what: Awaited,
-        most: Duration,
-    ) -> (Locked<'c>, io::Result<()>) {
-        let (this, waker) = (thread::current(), this_thread());
-        // Registers the call first: `rearm` may consume the event for which the call waits, and then wakes the call.
-        let call = core.worker.register_call(Source::Connection(id, what), waker.clone());
-        if let Err(error) = core.rearm() {
-            drop(core.worker.remove_call(call));
-            return (core, Err(error));
-        }
-        core.parked.push(this.clone());
-        drop(core);
-        thread::park_timeout(most);
-        let mut core = self.lock();
-        drop(core.worker.remove_call(call));
-        core.parked.retain(|thread| thread.id() != this.id());
-        (core, Ok(()))
-    }
-
-    /// Sleeps until the worker's descriptor or an event is readable.
-    fn sleep_until(&self, sleeper: &Sleeper, event: &Event, time: Duration) {
-        // A signal may end the sleep early; this is harmless.
-        if matches!(sleeper.sleep([self.fd.as_fd(), event.as_fd()], time), Ok([_, true])) {
-            event.clear();
         }
     }
 }

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc;
 use std::task::Wake;
 
+use super::sleep::{SHORT, next_spin};
 use super::*;
 use crate::{Acceptor, Connection, Transport};
 
