@@ -36,6 +36,7 @@
 //! | exchange messages with their boundaries | [`Acceptor`], [`Connection`]; [`Buf`] to send without a copy |
 //! | do both in async programs | `tokio`, with the feature `tokio` |
 //! | let the peer read and write memory | [`Region`], [`Grant`], [`Batch`] |
+//! | receive messages in memory of the program or of a GPU | [`Connection::recv_into_region`] |
 //! | wait for several connections | [`poll()`], or `descriptor` of a connection in an event loop |
 //! | set the transport, the device, memory and time-outs | [`Options`], for a [`Handle`] that threads share |
 //! | run an event loop on one thread, without locks | [`Worker`] |
@@ -63,7 +64,7 @@ pub use doctor::{DeviceReport, PortReport, Report, doctor};
 pub use memory::{Buf, Pool};
 pub use poll::{Interest, poll};
 pub use proto::Failure;
-pub use region::{Batch, Grant, OpenRegion, Region, RegionKey, Registrar, ReleaseError, Ticket, Transferring};
+pub use region::{Batch, Grant, OpenRegion, Placed, Region, RegionKey, Registrar, ReleaseError, Ticket, Transferring};
 #[cfg(feature = "tokio")]
 #[doc(hidden)]
 pub use worker::Readable;

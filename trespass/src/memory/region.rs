@@ -26,6 +26,9 @@ enum Memory {
     /// The lock serializes copies by the program. The device does not take it.
     Owned(Mutex<OwnedMemoryRegion>, Arc<MemoryRegion>),
     Foreign(Arc<MemoryRegion>),
+    /// Memory of the simulator, without a device.
+    #[cfg(test)]
+    Simulated(Mutex<Vec<u8>>),
 }
 
 impl RegionMemory {
@@ -34,6 +37,11 @@ impl RegionMemory {
         let owned = domain.pd.reg_owned_mr(length, domain.region_access())?;
         let (address, region) = (owned.addr(), Arc::clone(owned.region()));
         Ok(Self { memory: Memory::Owned(Mutex::new(owned), region), address, length })
+    }
+
+    #[cfg(test)]
+    pub(crate) fn simulated(length: usize) -> Self {
+        Self { memory: Memory::Simulated(Mutex::new(vec![0; length])), address: 0, length }
     }
 
     /// Registers memory of the program, or of a GPU, by its address.
@@ -80,6 +88,8 @@ impl RegionMemory {
                 Ok(region) => region.close().map_err(Err),
                 Err(region) => Err(Ok(Self { memory: Memory::Foreign(region), address, length })),
             },
+            #[cfg(test)]
+            Memory::Simulated(_) => Ok(()),
         }
     }
 
@@ -94,11 +104,18 @@ impl RegionMemory {
     pub(crate) fn region(&self) -> &Arc<MemoryRegion> {
         match &self.memory {
             Memory::Owned(_, region) | Memory::Foreign(region) => region,
+            #[cfg(test)]
+            Memory::Simulated(_) => unreachable!("simulated memory has no device"),
         }
     }
 
     /// Copies bytes from the region. If a peer writes at the same time, the copy may mix old and new bytes.
     pub(crate) fn read_at(&self, offset: usize, bytes: &mut [u8]) -> io::Result<()> {
+        #[cfg(test)]
+        if let Memory::Simulated(memory) = &self.memory {
+            bytes.copy_from_slice(&memory.lock().unwrap()[offset..][..bytes.len()]);
+            return Ok(());
+        }
         let Memory::Owned(owned, _) = &self.memory else { return Err(not_owned()) };
         owned.lock().unwrap_or_else(PoisonError::into_inner).read_at(offset, bytes).map_err(io::Error::other)
     }
@@ -161,6 +178,17 @@ impl Transfer {
     pub(crate) fn counted(mut self, under_way: &Arc<()>) -> Self {
         self.under_way = Some(Arc::clone(under_way));
         self
+    }
+
+    pub(crate) fn region(&self) -> &RegionMemory {
+        &self.region
+    }
+
+    /// Does in the simulator what the device does for a get.
+    #[cfg(test)]
+    pub(crate) fn store(&self, bytes: &[u8]) {
+        let Memory::Simulated(memory) = &self.region.memory else { unreachable!("a device stores the bytes") };
+        memory.lock().unwrap()[self.offset..][..self.length as usize].copy_from_slice(bytes);
     }
 
     /// Returns the key, the address and the length of the bytes on this side.

@@ -6,6 +6,7 @@
 mod check;
 mod link;
 mod node;
+mod program;
 mod rng;
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};

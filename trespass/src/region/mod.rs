@@ -3,6 +3,7 @@
 mod batch;
 mod grant;
 mod key;
+mod placed;
 #[cfg(test)]
 mod tests;
 
@@ -23,6 +24,7 @@ use crate::worker::{ConnectionId, Worker};
 pub use batch::{Batch, Ticket, Transferring};
 pub use grant::{Grant, OpenRegion};
 pub use key::RegionKey;
+pub use placed::Placed;
 
 /// Memory that is registered with the device of a connection's worker, and that [`Batch`] and [`Grant`] use. Clones
 /// refer to the same memory.

@@ -62,6 +62,56 @@ fn gets_complete_before_their_notification_is_sent() {
     }
 }
 
+#[test]
+fn long_messages_arrive_in_a_region_and_short_ones_in_buffers() {
+    const LENGTHS: [usize; 8] = [3, 100_000, 40_000, 0, 17_000, 200_000, 1_000, 300_000];
+    const START: usize = 100;
+    let (server, client) = pair(Transport::Rdma);
+    let region = server.region(START + 300_000).unwrap();
+    let message = |index: usize| vec![index as u8 + 1; LENGTHS[index]];
+    std::thread::scope(|scope| {
+        // Each message but the first one is sent while the server waits, or together with others before it does.
+        scope.spawn(|| {
+            for index in 0..LENGTHS.len() {
+                client.send(&message(index)).unwrap();
+                if index % 3 == 0 {
+                    client.recv().unwrap().unwrap();
+                }
+            }
+            client.shutdown().unwrap();
+        });
+        for (index, length) in LENGTHS.into_iter().enumerate() {
+            let placed = if length == 200_000 {
+                let error = server.recv_into_region(&region, START..START + length - 1).unwrap_err();
+                assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{error}");
+                assert!(error.to_string().contains("200000 bytes"), "{error}");
+                server.recv_into_region(&region, START..START + length)
+            } else {
+                server.recv_into_region(&region, START..START + 300_000)
+            };
+            match placed.unwrap().unwrap() {
+                Placed::Buffer(received) => {
+                    assert!(length < 16 << 10, "{length} bytes were not READ into the region");
+                    assert_eq!(received[..], message(index));
+                }
+                Placed::Region(count) => {
+                    let mut bytes = vec![0; count];
+                    region.read_at(START, &mut bytes).unwrap();
+                    assert!(bytes == message(index), "message {index}, of {length} bytes");
+                }
+            }
+            if index % 3 == 0 {
+                server.send(b"go on").unwrap();
+            }
+        }
+        assert!(server.recv_into_region(&region, 0..START).unwrap().is_none());
+    });
+    let mut before = [1; START];
+    region.read_at(0, &mut before).unwrap();
+    assert_eq!(before, [0; START]);
+    region.release().unwrap();
+}
+
 /// The program may free its memory when the region was released. Until then, the device or the peer may use it.
 #[test]
 fn region_is_released_when_no_transfer_and_no_key_uses_it() {
@@ -158,6 +208,7 @@ fn a_revoked_key_gives_no_access() {
 fn invalid_ranges_are_refused_before_posting() {
     let (server, client) = pair(Transport::Rdma);
     let (theirs, mine) = (server.region(64).unwrap(), client.region(64).unwrap());
+    let writable = Grant::writable(&server, &theirs, 32..64).unwrap().key();
     let read_only = Grant::readable(&server, &theirs, 0..32).unwrap().key();
     let kinds = [
         client.batch().put((&mine, 0..8), (&read_only, 0)).submit().map(drop),
@@ -166,9 +217,12 @@ fn invalid_ranges_are_refused_before_posting() {
         client.batch().get((&mine, 0..8), (&read_only, u64::MAX)).submit().map(drop),
         Grant::readable(&server, &theirs, 8..8).map(drop),
         Grant::readable(&server, &mine, 0..8).map(drop),
+        client.batch().put((&theirs, 0..8), (&writable, 0)).submit().map(drop),
+        client.recv_into_region(&theirs, 0..8).map(drop),
+        client.recv_into_region(&mine, 60..65).map(drop),
     ]
     .map(|result| result.unwrap_err().kind());
-    assert_eq!(kinds, [io::ErrorKind::InvalidInput; 6]);
+    assert_eq!(kinds, [io::ErrorKind::InvalidInput; 9]);
     assert!(client.send(b"the connection goes on").is_ok());
 }
 

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::panic::catch_unwind;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -14,7 +15,7 @@ use super::sorted::Sorted;
 use super::waiting::Waiting;
 use crate::connection::{Attempts, after, unless_end};
 use crate::worker::{Awaited, Handle, Source, Stats, Worker};
-use crate::{Buf, Region};
+use crate::{Buf, Placed, Region};
 
 /// A connection that transports messages of any length, and preserves their boundaries and order.
 ///
@@ -148,6 +149,19 @@ impl Connection {
         self.sorted(|sorted| sorted.put_back(message));
         let text = format!("the message has {length} bytes, and the buffer {}", out.len());
         Err(io::Error::new(io::ErrorKind::InvalidInput, text))
+    }
+
+    /// Waits for the next message, and receives it in the given range of a region, or in a buffer. If the future is dropped,
+    /// the message stays queued, but the device may still write to the region.
+    ///
+    /// # Errors
+    ///
+    /// See [`Connection::recv_into_region`](crate::Connection::recv_into_region).
+    pub async fn recv_into_region(&self, region: &Region, range: Range<usize>) -> io::Result<Option<Placed>> {
+        let id = self.inner.id();
+        let place = |worker: &mut Worker| worker.try_recv_into_region(id, region, range.clone());
+        let next = |worker: &mut Worker| self.sorted(|sorted| sorted.next(worker, id, place, Placed::notification));
+        unless_end(self.wait(Awaited::Message, next).await)
     }
 
     /// Waits for the next notification ([`Batch::notify`]) and returns its number. Returns `None` after the last one.

@@ -23,6 +23,17 @@ pub(super) struct Sorted {
 impl Sorted {
     /// Returns the next message, or `WouldBlock`.
     pub(super) fn message(&mut self, worker: &mut Worker, id: ConnectionId) -> io::Result<Buf> {
+        self.next(worker, id, |worker| worker.try_recv(id), Buf::notification)
+    }
+
+    /// Returns the next message or `WouldBlock`. `receive` receives from the connection.
+    pub(super) fn next<T: From<Buf>>(
+        &mut self,
+        worker: &mut Worker,
+        id: ConnectionId,
+        mut receive: impl FnMut(&mut Worker) -> io::Result<T>,
+        notification: impl Fn(&T) -> Option<u64>,
+    ) -> io::Result<T> {
         let was_full = self.is_full();
         if let Some(message) = self.messages.pop_front() {
             self.bytes -= message.len();
@@ -30,11 +41,11 @@ impl Sorted {
             if was_full {
                 worker.wake_calls(id, Awaited::Message);
             }
-            return Ok(message);
+            return Ok(message.into());
         }
         while self.notifications.len() < NUMBER {
-            let received = worker.try_recv(id)?;
-            let Some(number) = received.notification() else { return Ok(received) };
+            let received = receive(worker)?;
+            let Some(number) = notification(&received) else { return Ok(received) };
             self.notifications.push_back(number);
             // The worker wakes tasks only for what it still has.
             worker.wake_calls(id, Awaited::Message);

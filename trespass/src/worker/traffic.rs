@@ -2,11 +2,12 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::backend::{Backend, RegionPart};
-use crate::memory::{self, Buf, Progress, Transfer};
-use crate::proto::{Protocol, Received, Remote, Request};
+use crate::memory::{self, Buf, Progress, RegionMemory, Transfer};
+use crate::proto::{Placed, Protocol, Received, Remote, Request};
 
 use super::{ConnectionId, Kind, Stats, Worker, now};
 
@@ -211,8 +212,32 @@ impl Worker {
             .unwrap_or_else(|error| rdma_mummy_sys::log!(debug, "{error}"));
     }
 
+    /// Receives the next message in the range of a region, or in a buffer.
+    pub(crate) fn try_place(
+        &mut self,
+        id: ConnectionId,
+        region: &Arc<RegionMemory>,
+        range: Range<usize>,
+    ) -> io::Result<Placed> {
+        // TCP has no regions.
+        if id.kind == Kind::Tcp {
+            return self.try_recv(id).map(Placed::Buffer);
+        }
+        self.check_device(id, region)?;
+        on!(self, id.kind, driver => driver.with(id.link, |protocol, stock, _| protocol.try_place(region, range, stock)))
+    }
+
+    /// Returns an error if a region does not belong to the device of a connection.
+    fn check_device(&self, id: ConnectionId, region: &RegionMemory) -> io::Result<()> {
+        match self.verbs.as_ref().filter(|_| id.kind == Kind::Rdma) {
+            Some(verbs) => verbs.backend.check_device_of(region),
+            None => Ok(()),
+        }
+    }
+
     /// Passes one-sided transfers to a connection's link.
     pub(crate) fn transfer(&mut self, id: ConnectionId, transfers: Vec<Transfer>) -> io::Result<()> {
+        transfers.iter().try_for_each(|transfer| self.check_device(id, transfer.region()))?;
         on!(self, id.kind, driver => driver.with(id.link, |protocol, _, _| protocol.whole().transfer(transfers)))
     }
 

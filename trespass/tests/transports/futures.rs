@@ -16,7 +16,7 @@ use crate::common::{bytes, device, on_both, worker};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 use trespass::tokio::{Acceptor, Connection, revoke};
-use trespass::{Grant, Handle, RegionKey, Transport};
+use trespass::{Grant, Handle, Placed, RegionKey, Transport};
 
 /// A time limit that only a hung operation reaches.
 const LONG: Duration = Duration::from_secs(60);
@@ -70,6 +70,43 @@ async fn polled<T>(mut most: u64, future: impl Future<Output = T>) -> Option<T> 
         }
     })
     .await
+}
+
+/// The READ of a dropped future goes on, and the message is received elsewhere, or in the same place.
+#[test]
+fn message_for_a_region_is_received_after_its_future_was_dropped() {
+    device();
+    on_runtimes(|| async {
+        let (near, far) = pair(Transport::Rdma).await;
+        let regions = [(); 2].map(|()| far.region(200_000).unwrap());
+        let (mut dropped, mut in_region) = (0, 0);
+        for round in 0..60 {
+            let sent = bytes(100_000 + round, round);
+            near.send(&sent).await.unwrap();
+            let mut place = 0;
+            let first = polled(round as u64 % 4, far.recv_into_region(&regions[0], 1..200_000)).await;
+            dropped += usize::from(first.is_none());
+            let placed = match first {
+                Some(placed) => placed.unwrap().unwrap(),
+                None if round % 3 == 0 => Placed::Buffer(far.recv().await.unwrap().unwrap()),
+                None => {
+                    place = round % 2;
+                    far.recv_into_region(&regions[place], 1..200_000).await.unwrap().unwrap()
+                }
+            };
+            let mut received = vec![0; sent.len()];
+            match placed {
+                Placed::Buffer(message) => received.copy_from_slice(&message),
+                Placed::Region(length) => {
+                    assert_eq!(length, sent.len());
+                    regions[place].read_at(1, &mut received).unwrap();
+                    in_region += 1;
+                }
+            }
+            assert!(received == sent, "round {round}");
+        }
+        assert!(dropped > 10 && in_region > 10, "{dropped} futures were dropped, {in_region} messages are in a region");
+    });
 }
 
 #[test]

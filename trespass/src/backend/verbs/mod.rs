@@ -67,7 +67,7 @@ use self::link::{Held, State};
 use self::links::Links;
 use self::receives::Receives;
 use super::{Abilities, Backend, Ended, Events, HEADER, IncomingId, LinkId, ListenerId, RegionPart, Remote, Request};
-use crate::memory::{Buf, Domain, HEADROOM, Pool};
+use crate::memory::{Buf, Domain, HEADROOM, Pool, RegionMemory};
 
 /// Maximum number of outstanding requests of a link. 64 requests of 4 KiB correspond to the product of a bandwidth of
 /// 400 Gb/s and a delay of 5 µs. Together with the request that marks the end of a flush, the queue has 64 entries,
@@ -216,6 +216,14 @@ impl Verbs {
         Some((link.qp_number, queried.map_or(0, |(attribute, _)| attribute.dest_qp_num())))
     }
 
+    /// Returns an error if a region belongs to another device.
+    pub(crate) fn check_device_of(&self, region: &RegionMemory) -> io::Result<()> {
+        if Arc::ptr_eq(region.region().protection_domain(), &self.device.pd) {
+            return Ok(());
+        }
+        Err(io::Error::new(io::ErrorKind::InvalidInput, "the region belongs to another worker's device"))
+    }
+
     fn open_buffer(&mut self, link: LinkId, buffer: Buf, access: AccessFlags) -> Result<Remote, Buf> {
         if !self.pool.owns(&buffer) {
             return Err(buffer);
@@ -338,9 +346,7 @@ impl Backend for Verbs {
 
     fn grant(&mut self, link: LinkId, part: RegionPart) -> io::Result<Remote> {
         let RegionPart { memory, offset, length, is_writable, closed } = part;
-        if !Arc::ptr_eq(memory.region().protection_domain(), &self.device.pd) {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the region belongs to another worker's device"));
-        }
+        self.check_device_of(&memory)?;
         let write = if is_writable { AccessFlags::RemoteWrite } else { AccessFlags::empty() };
         let access = AccessFlags::RemoteRead | write;
         let held = Held::Region { memory, offset, length, access, closed };

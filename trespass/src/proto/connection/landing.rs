@@ -105,10 +105,10 @@ impl Landings {
             && self.has_room(ahead, most)
     }
 
-    /// Whether the announced buffers are too short for the messages that arrive, or are not used.
-    fn is_unsuitable(&self) -> bool {
+    /// Whether the announced buffers are too short for the messages that arrive, or are not used or needed.
+    fn is_unsuitable(&self, are_needed: bool) -> bool {
         let last = self.open.back().filter(|_| self.open.len() > self.used);
-        last.is_some_and(|&(_, length)| length < self.length || self.length == 0)
+        last.is_some_and(|&(_, length)| length < self.length || self.length == 0 || !are_needed)
     }
 
     /// Whether a part of a message has arrived, and its last part has not.
@@ -306,7 +306,7 @@ impl Whole {
     pub(super) fn is_withdrawal_due(&self) -> bool {
         let incoming = &self.incoming;
         let is_open = !self.ended && incoming.end == End::Open && !incoming.inbox.discard;
-        is_open && !incoming.landings.is_withdrawing && incoming.landings.is_unsuitable()
+        is_open && !incoming.landings.is_withdrawing && incoming.landings.is_unsuitable(!incoming.inbox.places)
     }
 
     /// Whether buffers must be announced to the peer.
@@ -315,6 +315,7 @@ impl Whole {
         !self.ended
             && incoming.end == End::Open
             && !incoming.inbox.discard
+            && !incoming.inbox.places
             && !self.is_unclaimed
             && incoming.landings.is_due(incoming.inbox.ahead, self.settings.read_ahead)
     }

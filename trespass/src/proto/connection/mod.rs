@@ -3,6 +3,7 @@
 mod close;
 mod inbox;
 mod landing;
+mod placing;
 mod read;
 mod receive;
 mod send;
@@ -11,12 +12,14 @@ mod short;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::memory::Buf;
+use crate::memory::{Buf, Progress};
 
 use super::{Agreement, Failure, Remote, Request, Stock};
 use inbox::Sends;
 use landing::{Landings, Offers};
+use placing::Placing;
 
+pub(crate) use placing::Placed;
 pub(crate) use read::Received;
 pub(crate) use short::Protocol;
 
@@ -158,7 +161,10 @@ struct Incoming {
     /// The number of credits that are leased to the peer. The limit may be up to `freed + lease`.
     lease: u16,
     inbox: Inbox,
+    /// The number of READs in progress.
     in_flight: u16,
+    /// The READ into a region, if one is in progress.
+    placing: Option<Arc<Progress>>,
     /// How many messages this side no longer needs, and how many of these it has announced by DONE. Both numbers are
     /// modulo 2^32.
     done: u32,
@@ -191,6 +197,8 @@ struct Inbox {
     end: bool,
     /// Whether the program has stopped reading.
     discard: bool,
+    /// Whether the program receives into regions, so that messages wait in the peer's memory until it does.
+    places: bool,
 }
 
 /// The progress of the end of the incoming messages.
@@ -204,8 +212,13 @@ enum End {
 
 #[derive(Debug)]
 enum Read {
-    Waiting { from: Remote, length: u32 },
+    Waiting {
+        from: Remote,
+        length: u32,
+    },
     InFlight,
+    /// The message is READ into a region. This is the first message of the inbox.
+    Placing(Box<Placing>),
     Ready(Buf),
 }
 
@@ -246,6 +259,7 @@ impl Whole {
                 lease,
                 inbox: Inbox::default(),
                 in_flight: 0,
+                placing: None,
                 done: 0,
                 done_told: 0,
                 returned: false,

@@ -25,7 +25,7 @@ pub(crate) enum Received {
 const AT_ONCE: usize = 2 << 20;
 
 /// The first entry of the inbox.
-enum Front {
+pub(super) enum Front {
     /// A frame of a message.
     Data(Frame),
     /// A message in the peer's memory, or one that was READ from there or that the peer has written.
@@ -134,7 +134,10 @@ impl Inbox {
                     }
                 }
                 Front::Rendezvous => {
-                    let Some(Read::Ready(message)) = self.reads.front_mut() else { break };
+                    let Some(Read::Ready(message)) = self.reads.front_mut() else {
+                        self.read_ahead();
+                        break;
+                    };
                     let count = message.len().min(out.remaining_mut());
                     out.put_slice(&message[..count]);
                     message.advance(count);
@@ -169,7 +172,11 @@ impl Inbox {
                         return Received::Message(message);
                     }
                 }
-                Front::Rendezvous | Front::Empty => return Received::Empty,
+                Front::Rendezvous => {
+                    self.read_ahead();
+                    return Received::Empty;
+                }
+                Front::Empty => return Received::Empty,
                 Front::End => return Received::End,
             }
         }
@@ -200,7 +207,11 @@ impl Inbox {
                         return Ok(Received::Message(message));
                     }
                 }
-                Front::Rendezvous | Front::Empty => return Ok(Received::Empty),
+                Front::Rendezvous => {
+                    self.read_ahead();
+                    return Ok(Received::Empty);
+                }
+                Front::Empty => return Ok(Received::Empty),
                 Front::End if self.assembly.is_some() => {
                     return Err(Failure::violation("the peer ended in the middle of a message").into());
                 }
@@ -240,7 +251,7 @@ impl Inbox {
     fn has_message(&mut self, stock: &mut Stock) -> Option<bool> {
         match self.front(stock) {
             Front::Data(_) | Front::End => Some(true),
-            Front::Rendezvous if self.is_read() || self.lacking != 0 => Some(true),
+            Front::Rendezvous if self.is_read() || self.lacking != 0 || self.is_placeable() => Some(true),
             Front::Rendezvous | Front::Empty => None,
         }
     }
@@ -250,14 +261,21 @@ impl Inbox {
         if self.lacking == 0 { Ok(()) } else { Err(no_memory(self.lacking as usize)) }
     }
 
+    /// Lets the READs go on for an ordinary receive.
+    #[cold]
+    fn read_ahead(&mut self) {
+        self.places = false;
+        self.wait_again(|_| true);
+    }
+
     /// Whether the first message of `reads` was READ.
-    fn is_read(&self) -> bool {
+    pub(super) fn is_read(&self) -> bool {
         matches!(self.reads.front(), Some(Read::Ready(_)))
     }
 
     /// Returns the first entry of the inbox. Skips frames that are not messages.
     #[inline(always)]
-    fn front(&mut self, stock: &mut Stock) -> Front {
+    pub(super) fn front(&mut self, stock: &mut Stock) -> Front {
         loop {
             if self.end {
                 // This side has closed: for the program, the end is its own.
@@ -361,7 +379,7 @@ impl Inbox {
     }
 
     /// Removes and returns the first message that was READ.
-    fn pass_read(&mut self, stock: &mut Stock) -> Option<Read> {
+    pub(super) fn pass_read(&mut self, stock: &mut Stock) -> Option<Read> {
         let read = self.reads.pop_front();
         self.first_read = self.first_read.wrapping_add(1);
         if let Some(frame) = self.sends.front().and_then(|send| Frame::parse(send)) {
@@ -373,7 +391,7 @@ impl Inbox {
 
 impl Whole {
     /// Returns an error if no further message can arrive.
-    fn still_open(&self) -> io::Result<()> {
+    pub(super) fn still_open(&self) -> io::Result<()> {
         match &self.failure {
             Some(failure) => Err(failure.clone().into()),
             None if self.is_closed() => Err(io::Error::new(io::ErrorKind::NotConnected, "the connection was closed")),

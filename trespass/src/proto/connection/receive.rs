@@ -63,7 +63,9 @@ impl Whole {
     pub(super) fn start_reads(&mut self, stock: &mut Stock) {
         let incoming = &mut self.incoming;
         let inbox = &mut incoming.inbox;
-        if inbox.reads.is_empty() || self.is_unclaimed {
+        // The peer frees messages in their order, so those after the one for a region wait.
+        let is_placing = matches!(inbox.reads.front(), Some(Read::Placing(_)));
+        if inbox.reads.is_empty() || self.is_unclaimed || inbox.places || is_placing {
             return;
         }
         for (index, read) in inbox.reads.iter_mut().enumerate() {
@@ -301,7 +303,7 @@ impl Incoming {
         inbox.clear(stock);
         for read in inbox.reads.drain(..) {
             match read {
-                Read::Waiting { .. } => self.done = self.done.wrapping_add(1),
+                Read::Waiting { .. } | Read::Placing(_) => self.done = self.done.wrapping_add(1),
                 Read::InFlight => {}
                 Read::Ready(message) => inbox.ahead -= message.len(),
             }

@@ -2,12 +2,13 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::sync::Arc;
 
-use crate::memory::{Buf, Pool};
-use crate::proto::{Agreement, FLOOR, Failure, HEADER, Protocol, Received, Remote, Request, Settings, Stock};
+use crate::memory::{Buf, Ending, Pool, RegionMemory};
+use crate::proto::{Agreement, FLOOR, Failure, HEADER, Protocol, Remote, Request, Settings, Stock};
 
 use super::Plan;
-use super::check::{Log, byte};
+use super::check::Log;
 use super::link::{Exposed, Link, READABLE, WRITABLE};
 use super::rng::Rng;
 
@@ -15,7 +16,7 @@ pub(super) const SEGMENT: usize = 512;
 pub(super) const EAGER: usize = 2_000;
 pub(super) struct World {
     pub(super) nodes: [Node; 2],
-    now: u64,
+    pub(super) now: u64,
     /// The number of times that a request made progress.
     pub(super) moves: u64,
     pub(super) path: Path,
@@ -40,21 +41,23 @@ pub(super) struct Node {
     pub(super) posted: VecDeque<Buf>,
     pub(super) ends: Vec<End>,
     /// Buffers that the program keeps without using them.
-    hoard: Vec<Buf>,
+    pub(super) hoard: Vec<Buf>,
 }
 
 #[derive(Debug)]
 pub(super) struct End {
     pub(super) connection: Protocol,
-    link: Link,
+    pub(super) link: Link,
     /// The messages that this side's program sent and the peer's program received.
     pub(super) log: Log,
     pub(super) stream: bool,
     pub(super) down: bool,
     pub(super) closed: bool,
     pub(super) reached_end: bool,
+    /// Regions in which the program receives.
+    pub(super) regions: Vec<Arc<RegionMemory>>,
     /// Whether the worker must process the connection.
-    dirty: bool,
+    pub(super) dirty: bool,
 }
 
 impl End {
@@ -112,6 +115,7 @@ impl World {
                     down: false,
                     closed: false,
                     reached_end: false,
+                    regions: Vec::new(),
                     dirty: false,
                 }
             });
@@ -139,136 +143,6 @@ impl World {
             19 if plan.closes && rng.one_in(4) => self.shut(side, pair, rng),
             20 => self.flush(side, pair),
             _ => {}
-        }
-    }
-
-    /// Lets the program send a message.
-    pub(super) fn send(&mut self, side: usize, pair: usize, rng: &mut Rng) {
-        let Node { stock, posted, ends, .. } = &mut self.nodes[side];
-        let end = &mut ends[pair];
-        let length = match rng.below(8) {
-            0..4 => rng.below(100),
-            4 => rng.below(SEGMENT as u32 * 2),
-            5 | 6 => rng.below(4_000),
-            _ => rng.below(30_000),
-        } as usize;
-        let from = end.log.sent;
-        let message: Vec<u8> = (0..length).map(|at| byte(pair, side, from + at as u64)).collect();
-        if self.path != Path::Any {
-            // The credits of a SEND then do not depend on its path.
-            posted.extend(stock.receives.drain(..));
-        }
-        let is_free = end.connection.can_send() && end.connection.requests.is_empty();
-        if self.path != Path::Long {
-            self.was_short = !message.is_empty()
-                && end.connection.send_now(&message, stock, |header, message| end.link.send_now(header, message));
-            if self.was_short {
-                assert!(is_free, "a message overtakes a request, or is sent after the end");
-                return end.log.send(length);
-            }
-        } else if self.was_short {
-            end.connection
-                .whole()
-                .try_send(&message, stock, |message| end.link.expose(message))
-                .expect("a message is accepted");
-            end.link.posted.extend(end.connection.whole().requests.pop_front());
-            assert!(end.connection.requests.is_empty(), "the short path sends one SEND");
-            return end.log.send(length);
-        }
-        let result = if end.stream {
-            end.connection.whole().write(&message, stock, |message| end.link.expose(message))
-        } else if rng.one_in(2) {
-            end.connection.whole().try_send(&message, stock, |message| end.link.expose(message)).map(|()| length)
-        } else {
-            let Some(mut buffer) = stock.pool.alloc(length) else { return };
-            buffer.copy_from_slice(&message);
-            end.connection
-                .whole()
-                .try_send_buf(buffer, stock, |message| end.link.expose(message))
-                .map(|()| length)
-                .map_err(|(error, buffer)| {
-                    assert_eq!(&buffer[..], &message, "the message comes back");
-                    error
-                })
-        };
-        end.mark(stock);
-        match result {
-            Ok(length) => end.log.send(length),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(error) => assert!(end.log.ended || end.down || end.connection.peer_close().is_some(), "{error}"),
-        }
-    }
-
-    /// Lets the program flush its messages.
-    fn flush(&mut self, side: usize, pair: usize) {
-        let Node { stock, ends, .. } = &mut self.nodes[side];
-        ends[pair].connection.whole().flush();
-        ends[pair].mark(stock);
-    }
-
-    /// Lets the program receive; returns whether it received anything.
-    pub(super) fn receive(&mut self, side: usize, pair: usize, rng: &mut Rng) -> bool {
-        let [left, right] = &mut self.nodes;
-        let (node, peer) = if side == 0 { (left, right) } else { (right, left) };
-        let (end, log) = (&mut node.ends[pair], &mut peer.ends[pair].log);
-        if end.closed || end.reached_end {
-            return false;
-        }
-        let result = if end.stream {
-            let mut bytes = vec![0; 1 + rng.below(5_000) as usize];
-            if self.path != Path::Long
-                && let Some(count) = end.connection.read_alone(&mut bytes, &mut node.stock)
-            {
-                log.receive(pair, 1 - side, &bytes[..count], false);
-                end.dirty |= end.connection.needs_turn(&node.stock);
-                return true;
-            }
-            if self.path == Path::Any && rng.one_in(3) {
-                end.connection.take_chunk(&mut node.stock).inspect(|taken| {
-                    if let Received::Message(chunk) = taken {
-                        log.receive(pair, 1 - side, chunk, false);
-                    }
-                })
-            } else {
-                end.connection.read_to(&mut &mut bytes[..], &mut node.stock).map(|count| match count {
-                    None => Received::Empty,
-                    Some(0) => Received::End,
-                    Some(count) => {
-                        log.receive(pair, 1 - side, &bytes[..count], false);
-                        Received::Message(Buf::on_heap(0))
-                    }
-                })
-            }
-        } else {
-            let received = if rng.one_in(2) {
-                end.connection.try_recv(&mut node.stock)
-            } else {
-                receive_into(&mut end.connection, &mut node.stock, rng)
-            };
-            if let Ok(Received::Message(message)) = &received {
-                log.receive(pair, 1 - side, message, true);
-            }
-            received
-        };
-        end.mark(&node.stock);
-        match result {
-            Ok(Received::Message(message)) => {
-                if !end.stream && rng.one_in(8) && self.path == Path::Any {
-                    node.hoard.push(message);
-                }
-                true
-            }
-            Ok(Received::Empty) => false,
-            Ok(Received::End) => {
-                end.reached_end = true;
-                assert!(log.ended, "received an end that was not sent");
-                assert_eq!(log.received, log.sent, "the peer still had bytes to send");
-                true
-            }
-            Err(error) => {
-                assert!(end.down, "{error}");
-                false
-            }
         }
     }
 
@@ -338,13 +212,13 @@ impl World {
                 let buffer = to.link.exposed.buffers.get_mut(&buffer.address).expect("a WRITE finds its memory");
                 buffer[..from.len()].copy_from_slice(from);
             }
+            Request::Transfer(transfer) => {
+                let (address, key) = transfer.remote;
+                assert_eq!(key, READABLE);
+                transfer.store(to.link.exposed.buffers.get(&address).expect("a READ finds its memory"));
+            }
             // The peer may write until the key is invalid, so what it writes later is not part of the message.
-            Request::Land { .. }
-            | Request::Conceal(_)
-            | Request::Probe
-            | Request::Transfer(_)
-            | Request::Revoke(_)
-            | Request::Bind => {}
+            Request::Land { .. } | Request::Conceal(_) | Request::Probe | Request::Revoke(_) | Request::Bind => {}
         }
         end.link.executed.push_back(request);
         self.moves += 1;
@@ -375,7 +249,11 @@ impl World {
                     stock.give(from);
                 }
                 Some(Request::Land { token, remote, length }) => land(end, stock, token, remote, length),
-                Some(Request::Transfer(_) | Request::Revoke(_) | Request::Bind) => {}
+                Some(Request::Transfer(transfer)) => {
+                    transfer.end(Ending::Done);
+                    end.connection.whole().moved();
+                }
+                Some(Request::Revoke(_) | Request::Bind) => {}
             }
         }
     }
@@ -416,19 +294,6 @@ impl World {
         }
         end.connection.whole().ended(failure, stock);
         end.down = true;
-    }
-
-    pub(super) fn shut(&mut self, side: usize, pair: usize, rng: &mut Rng) {
-        let Node { stock, ends, .. } = &mut self.nodes[side];
-        let end = &mut ends[pair];
-        if rng.one_in(2) {
-            end.log.ended |= end.connection.whole().shutdown(stock).is_ok();
-        } else {
-            end.connection.whole().close(9, "enough", self.now, stock);
-            end.log.ended = true;
-            end.closed = true;
-        }
-        end.mark(stock);
     }
 }
 
@@ -473,26 +338,4 @@ fn land(end: &mut End, stock: &mut Stock, token: u32, remote: Remote, length: u3
     let mut message = end.link.exposed.buffers.remove(&remote.address).expect("an announced buffer");
     message.truncate(length as usize);
     end.connection.whole().landed(token, message, stock);
-}
-
-/// Receives into a buffer of the program. If the buffer is too short, retries with a longer one.
-fn receive_into(connection: &mut Protocol, stock: &mut Stock, rng: &mut Rng) -> io::Result<Received> {
-    let mut bytes = vec![0; rng.below(2_000) as usize];
-    let received = match connection.try_recv_into(&mut bytes, stock) {
-        Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
-            bytes.resize(30_000, 0);
-            connection.try_recv_into(&mut bytes, stock)
-        }
-        received => received,
-    };
-    match received {
-        Ok(None) => Ok(Received::End),
-        Ok(Some(length)) => {
-            let mut message = Buf::on_heap(length);
-            message.copy_from_slice(&bytes[..length]);
-            Ok(Received::Message(message))
-        }
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Received::Empty),
-        Err(error) => Err(error),
-    }
 }

@@ -377,6 +377,12 @@ impl Events for Table {
     }
 
     fn moved(&mut self, link: LinkId) {
+        if let Some(mut open) = self.open(link)
+            && open.protocol.is_placing()
+        {
+            open.protocol.whole().moved();
+            open.mark();
+        }
         let Table { slots, woken, .. } = self;
         if let Some(slot) = slots.get_mut(link.index as usize).filter(|slot| slot.generation == link.generation) {
             slot.waiters.wake(Awaited::Transfer, woken);
