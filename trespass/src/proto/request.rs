@@ -34,6 +34,6 @@ pub(crate) enum Request {
     /// Makes the key of a region that was just granted valid.
     Bind,
     /// Probes the peer's NIC with a zero-length WRITE; if no acknowledgement arrives, the link fails. A transport with
-    /// its own keepalive completes the probe immediately.
+    /// its own keepalive completes the probe when it has passed all earlier requests on.
     Probe,
 }

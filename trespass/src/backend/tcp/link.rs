@@ -38,6 +38,8 @@ pub(super) struct TcpLink {
     queue: VecDeque<Record>,
     /// How many bytes of the first record were written to the socket.
     written: usize,
+    /// Whether a probe waits until all records are written.
+    is_probing: bool,
     /// Buffers that the peer may read, once each.
     exposed: Vec<Keyed>,
     next_key: u32,
@@ -129,6 +131,7 @@ impl TcpLink {
             handshake: Vec::new(),
             head: Vec::new(),
             queue: VecDeque::new(),
+            is_probing: false,
             written: 0,
             exposed: Vec::new(),
             next_key: 0,
@@ -228,6 +231,15 @@ impl TcpLink {
             None => {}
         }
         remains
+    }
+
+    pub(super) fn probe(&mut self) {
+        self.is_probing = true;
+    }
+
+    /// Whether a probe has completed: the kernel has all requests that were posted before. Returns true once.
+    pub(super) fn take_probe(&mut self) -> bool {
+        self.queue.is_empty() && mem::take(&mut self.is_probing)
     }
 
     /// Ends an established link: the peer receives all SENDs, then the end of the stream. Answers are discarded.

@@ -148,6 +148,9 @@ impl Tcp {
         if sent != 0 {
             events.sent(id, sent);
         }
+        if link.take_probe() {
+            events.probed(id);
+        }
         if let Err(why) = progress {
             self.end(id, why, events, spare);
         }
@@ -312,7 +315,7 @@ impl Backend for Tcp {
         if !value.is_established() {
             return;
         }
-        let (mut sent, mut probed) = (0, false);
+        let mut sent = 0;
         let (mut read, mut failed) = (Vec::new(), None);
         for request in requests.drain(..) {
             match request {
@@ -325,7 +328,7 @@ impl Backend for Tcp {
                     Ok(message) => spare.extend(message),
                     Err(why) => failed = Some(why),
                 },
-                Request::Probe => probed = true,
+                Request::Probe => value.probe(),
                 // These requests are never made, because TCP has no regions and no announced buffers.
                 Request::Revoke(_) | Request::Bind | Request::Write { .. } | Request::Land { .. } => {}
                 Request::Transfer(transfer) => transfer.end(Ending::Lost),
@@ -335,6 +338,7 @@ impl Backend for Tcp {
         value.push_exposed();
         // Ignored here: the next read returns the same error, and the link then reports it.
         _ = value.write(&mut sent, spare);
+        let probed = value.take_probe();
         if sent != 0 {
             self.sent.push((link, sent));
         }

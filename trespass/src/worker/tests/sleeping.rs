@@ -36,6 +36,29 @@ fn sender_without_memory_sleeps_until_memory_is_free() {
     assert_eq!(wait_for_message(&mut server, far, &mut client).len(), 1_000);
 }
 
+#[test]
+fn flush_of_a_full_socket_sleeps_until_the_peer_reads() {
+    const LENGTH: usize = 24 << 20;
+    let mut server = Server::new(Transport::Tcp);
+    let mut peer = server.raw_peer_with(16);
+    send_to_reader(&mut server, &mut peer, LENGTH);
+    let (id, socket) = (peer.1, &mut peer.0);
+    let mut answer = read(&mut server, socket, 12);
+    server.worker.set_send_buffer(id, 2 * LENGTH).unwrap();
+    server.worker.try_send(id, b"after the answer").unwrap();
+    assert!(!server.worker.is_flushed(id).unwrap());
+    let begun = Instant::now();
+    while server.worker.poll() != 0 || server.worker.arm().unwrap().is_zero() {
+        assert!(begun.elapsed() < LONG, "the worker makes turns while nothing changes");
+    }
+    answer.extend(read(&mut server, socket, LENGTH));
+    socket.write_all(&send(Frame { a: 1, ..Frame::new(FrameKind::DONE) }, b"")).unwrap();
+    while !server.worker.is_flushed(id).unwrap() {
+        server.worker.poll();
+        assert!(begun.elapsed() < LONG);
+    }
+}
+
 /// The first part of a message that waits is sent with a segment that no later message takes.
 #[cfg(feature = "softrnic")]
 #[test]
