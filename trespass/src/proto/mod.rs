@@ -35,7 +35,7 @@ mod request;
 mod sim;
 mod stock;
 
-pub(crate) use connection::{Placed, Protocol, Received, Settings};
+pub(crate) use connection::{Place, Placed, Protocol, Received, Settings};
 pub use failure::Failure;
 pub(crate) use frame::HEADER;
 #[cfg(test)]

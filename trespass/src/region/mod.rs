@@ -29,7 +29,7 @@ pub use placed::Placed;
 /// Memory that is registered with the device of a connection's worker, and that [`Batch`] and [`Grant`] use. Clones
 /// refer to the same memory.
 ///
-/// Batches and keys keep the memory registered; [`release`](Self::release) ends the registration.
+/// Batches, keys and receives keep the memory registered; [`release`](Self::release) ends the registration.
 ///
 /// ```
 /// # fn main() -> std::io::Result<()> {
@@ -101,7 +101,7 @@ impl Region {
         self.memory.write_at(offset, bytes)
     }
 
-    /// Whether no batch, key or clone uses the memory.
+    /// Whether no batch, key, receive or clone uses the memory.
     pub fn is_unique(&self) -> bool {
         Arc::strong_count(&self.memory) == 1
     }
@@ -115,7 +115,7 @@ impl Region {
     ///
     /// # Errors
     ///
-    /// A transfer, a key or a clone uses the memory; [`ReleaseError::into_region`] returns the region. Or the device does
+    /// A transfer, a receive, a key or a clone uses the memory; [`ReleaseError::into_region`] returns the region. Or the device does
     /// not end the registration; the memory must then stay until the process ends.
     pub fn release(self) -> Result<(), ReleaseError> {
         let used = |memory| ReleaseError(Unreleased::Used(Self { memory }));
@@ -266,7 +266,8 @@ impl Connection {
     /// Until [`Region::release`] has succeeded, or, without a handle to the region, until the process ends:
     ///
     /// - The `length` bytes at `address` stay allocated and mapped.
-    /// - No Rust reference to the bytes exists while a get of this side or a peer with a writable grant may write them.
+    /// - No Rust reference to the bytes exists while a get of this side, a receive in the region (also one that was
+    ///   cancelled or has failed), or a peer with a writable grant may write them.
     /// - No `&mut` reference to the bytes exists while a put of this side or a peer with a grant may read them.
     pub unsafe fn region_at(&self, address: *mut u8, length: usize) -> io::Result<Region> {
         let domain = self.handle().with(|worker| worker.region_domain(self.id()))??;

@@ -2,10 +2,11 @@
 
 use std::io;
 use std::ops::Range;
+use std::time::Instant;
 
 use crate::connection::{Connection, unless_end};
 use crate::memory::Buf;
-use crate::proto;
+use crate::proto::{self, Place};
 use crate::worker::{Awaited, ConnectionId, Worker};
 
 use super::Region;
@@ -15,37 +16,26 @@ use super::Region;
 pub enum Placed {
     /// In the region: this number of bytes, from the start of the range on.
     Region(usize),
-    /// In a buffer, because it had arrived before it was received: it is short, or an ordinary receive came before.
+    /// In a buffer, because it had arrived before it was received, or is too long to be READ in one piece.
     Buffer(Buf),
-}
-
-impl From<Buf> for Placed {
-    fn from(message: Buf) -> Self {
-        Self::Buffer(message)
-    }
-}
-
-impl Placed {
-    /// Returns the number, if this is a notification: see [`Buf::notification`].
-    pub fn notification(&self) -> Option<u64> {
-        match self {
-            Self::Region(_) => None,
-            Self::Buffer(message) => message.notification(),
-        }
-    }
 }
 
 impl Connection {
     /// Waits for the next message, and receives it in the given range of a region: memory that this side has registered,
     /// also memory of a GPU. Returns `None` after the last message.
     ///
-    /// A message that waits in the peer's memory is READ into the region, without a copy: over RDMA, these are messages of
-    /// more than 16 KiB ([`Options::eager`](crate::Options::eager)) that the peer sends from its pool. Each other message
-    /// is returned in a buffer, and the region is unchanged.
+    /// A message that waits in the peer's memory is READ into the region, without a copy. Over RDMA, these are messages of
+    /// more than 16 KiB and at most 64 MiB or 1/16 of the smaller [`Options::memory`](crate::Options::memory) of both
+    /// sides, if they come from the sender's pool, where `send` and [`alloc`](Self::alloc) put them. Each other message is
+    /// returned in a buffer, and the region is unchanged.
     ///
-    /// Until the next call of another receiving method, long messages stay in the peer's memory until they are received
-    /// one by one. If this call is cancelled or fails, the message stays queued, but the device may still write to the
-    /// region: [`Region::release`] returns an error until it has finished.
+    /// After this call, long messages stay in the peer's memory until they are received, one at a time, also if another
+    /// method has received short messages, such as the header of a payload. An ordinary receive of a long
+    /// message ends this. A peer that closes the connection waits for its long messages only for its linger time.
+    ///
+    /// If this call fails, the message stays queued for the next receive, and what the region contains is undefined. The
+    /// device may then still write to the region: [`Region::release`] returns an error until it has finished. Only one
+    /// thread at a time should receive in a region: calls of several threads may READ a message more than once.
     ///
     /// ```
     /// # fn main() -> std::io::Result<()> {
@@ -75,27 +65,38 @@ impl Connection {
     /// text contains its length. Also if the range is not within the region, or the region belongs to another device.
     /// Otherwise see [`Connection::recv`].
     pub fn recv_into_region(&self, region: &Region, range: Range<usize>) -> io::Result<Option<Placed>> {
-        let attempt = |worker: &mut Worker| worker.try_recv_into_region(self.id(), region, range.clone());
-        unless_end(self.wait(Awaited::Message, None, attempt))
+        self.recv_into_region_until(region, range, None)
+    }
+
+    /// Does the same as [`recv_into_region`](Self::recv_into_region) until the deadline.
+    ///
+    /// # Errors
+    ///
+    /// `TimedOut`; otherwise see [`recv_into_region`](Self::recv_into_region).
+    pub fn recv_into_region_until(
+        &self,
+        region: &Region,
+        range: Range<usize>,
+        deadline: Option<Instant>,
+    ) -> io::Result<Option<Placed>> {
+        let place = region.place(range)?;
+        let attempt = |worker: &mut Worker| worker.try_recv_into_region(self.id(), &place);
+        unless_end(self.wait(Awaited::Message, deadline, attempt))
+    }
+}
+
+impl Region {
+    /// Returns the place of a call that receives in this region.
+    pub(crate) fn place(&self, range: Range<usize>) -> io::Result<Place> {
+        self.check(&range)?;
+        Ok(Place::new(&self.memory, range))
     }
 }
 
 impl Worker {
-    /// Receives the next message in a region, or in a buffer: see [`Connection::recv_into_region`].
-    ///
-    /// # Errors
-    ///
-    /// `WouldBlock` if no message has arrived, or if it is not in the region yet: call this again with the same range when
-    /// the connection is readable. `UnexpectedEof` after the last message. Otherwise see
-    /// [`Connection::recv_into_region`].
-    pub fn try_recv_into_region(
-        &mut self,
-        id: ConnectionId,
-        region: &Region,
-        range: Range<usize>,
-    ) -> io::Result<Placed> {
-        region.check(&range)?;
-        match self.try_place(id, &region.memory, range)? {
+    /// Receives the next message in a region, or in a buffer. After `WouldBlock`, the call goes on with the same place.
+    pub(crate) fn try_recv_into_region(&mut self, id: ConnectionId, place: &Place) -> io::Result<Placed> {
+        match self.try_place(id, place)? {
             proto::Placed::Region(length) => Ok(Placed::Region(length)),
             proto::Placed::Buffer(message) => Ok(Placed::Buffer(message)),
             proto::Placed::Empty => Err(io::ErrorKind::WouldBlock.into()),

@@ -152,15 +152,20 @@ impl Connection {
     }
 
     /// Waits for the next message, and receives it in the given range of a region, or in a buffer. If the future is dropped,
-    /// the message stays queued, but the device may still write to the region.
+    /// the message stays queued, what the region contains is undefined, and the device may still write to it.
     ///
     /// # Errors
     ///
     /// See [`Connection::recv_into_region`](crate::Connection::recv_into_region).
     pub async fn recv_into_region(&self, region: &Region, range: Range<usize>) -> io::Result<Option<Placed>> {
         let id = self.inner.id();
-        let place = |worker: &mut Worker| worker.try_recv_into_region(id, region, range.clone());
-        let next = |worker: &mut Worker| self.sorted(|sorted| sorted.next(worker, id, place, Placed::notification));
+        let place = region.place(range)?;
+        let receive = |worker: &mut Worker| worker.try_recv_into_region(id, &place);
+        let number = |placed: &Placed| match placed {
+            Placed::Buffer(message) => message.notification(),
+            Placed::Region(_) => None,
+        };
+        let next = |worker: &mut Worker| self.sorted(|sorted| sorted.next(worker, id, receive, number, Placed::Buffer));
         unless_end(self.wait(Awaited::Message, next).await)
     }
 

@@ -23,16 +23,18 @@ pub(super) struct Sorted {
 impl Sorted {
     /// Returns the next message, or `WouldBlock`.
     pub(super) fn message(&mut self, worker: &mut Worker, id: ConnectionId) -> io::Result<Buf> {
-        self.next(worker, id, |worker| worker.try_recv(id), Buf::notification)
+        self.next(worker, id, |worker| worker.try_recv(id), Buf::notification, |message| message)
     }
 
-    /// Returns the next message or `WouldBlock`. `receive` receives from the connection.
-    pub(super) fn next<T: From<Buf>>(
+    /// Returns the next message or `WouldBlock`. `receive` receives from the connection, `number` returns the number
+    /// if that was a notification, and `of` converts a message that was received before.
+    pub(super) fn next<T>(
         &mut self,
         worker: &mut Worker,
         id: ConnectionId,
         mut receive: impl FnMut(&mut Worker) -> io::Result<T>,
-        notification: impl Fn(&T) -> Option<u64>,
+        number: impl Fn(&T) -> Option<u64>,
+        of: impl FnOnce(Buf) -> T,
     ) -> io::Result<T> {
         let was_full = self.is_full();
         if let Some(message) = self.messages.pop_front() {
@@ -41,11 +43,11 @@ impl Sorted {
             if was_full {
                 worker.wake_calls(id, Awaited::Message);
             }
-            return Ok(message.into());
+            return Ok(of(message));
         }
         while self.notifications.len() < NUMBER {
             let received = receive(worker)?;
-            let Some(number) = notification(&received) else { return Ok(received) };
+            let Some(number) = number(&received) else { return Ok(received) };
             self.notifications.push_back(number);
             // The worker wakes tasks only for what it still has.
             worker.wake_calls(id, Awaited::Message);
@@ -69,7 +71,7 @@ impl Sorted {
             return Ok(number);
         }
         while !self.is_full() {
-            let received = worker.try_recv(id)?;
+            let received = worker.try_recv_arrived(id)?;
             if let Some(number) = received.notification() {
                 return Ok(number);
             }

@@ -2,12 +2,11 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::ops::Range;
 use std::sync::Arc;
 
 use crate::backend::{Backend, RegionPart};
 use crate::memory::{self, Buf, Progress, RegionMemory, Transfer};
-use crate::proto::{Placed, Protocol, Received, Remote, Request};
+use crate::proto::{Place, Placed, Protocol, Received, Remote, Request};
 
 use super::{ConnectionId, Kind, Stats, Worker, now};
 
@@ -60,11 +59,7 @@ impl Worker {
     pub fn try_recv(&mut self, id: ConnectionId) -> io::Result<Buf> {
         let received =
             on!(self, id.kind, driver => driver.with(id.link, |protocol, stock, _| protocol.try_recv(stock)));
-        match received? {
-            Received::Message(message) => Ok(message),
-            Received::Empty => Err(io::ErrorKind::WouldBlock.into()),
-            Received::End => Err(io::ErrorKind::UnexpectedEof.into()),
-        }
+        message(received?)
     }
 
     /// Copies the next message into `out`, and returns its length.
@@ -212,19 +207,23 @@ impl Worker {
             .unwrap_or_else(|error| rdma_mummy_sys::log!(debug, "{error}"));
     }
 
-    /// Receives the next message in the range of a region, or in a buffer.
-    pub(crate) fn try_place(
-        &mut self,
-        id: ConnectionId,
-        region: &Arc<RegionMemory>,
-        range: Range<usize>,
-    ) -> io::Result<Placed> {
+    /// Returns the next message if it has arrived, as `try_recv` does. A long message that waits for a region goes on
+    /// waiting.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn try_recv_arrived(&mut self, id: ConnectionId) -> io::Result<Buf> {
+        let received =
+            on!(self, id.kind, driver => driver.with(id.link, |protocol, stock, _| protocol.try_recv_arrived(stock)));
+        message(received?)
+    }
+
+    /// Receives the next message in a region, or in a buffer.
+    pub(crate) fn try_place(&mut self, id: ConnectionId, place: &Place) -> io::Result<Placed> {
         // TCP has no regions.
         if id.kind == Kind::Tcp {
             return self.try_recv(id).map(Placed::Buffer);
         }
-        self.check_device(id, region)?;
-        on!(self, id.kind, driver => driver.with(id.link, |protocol, stock, _| protocol.try_place(region, range, stock)))
+        self.check_device(id, place.region())?;
+        on!(self, id.kind, driver => driver.with(id.link, |protocol, stock, _| protocol.try_place(place, stock)))
     }
 
     /// Returns an error if a region does not belong to the device of a connection.
@@ -291,5 +290,13 @@ impl Worker {
             rendezvous_sent: counters.rendezvous_sent,
             rendezvous_received: counters.rendezvous_received,
         })
+    }
+}
+
+fn message(received: Received) -> io::Result<Buf> {
+    match received {
+        Received::Message(message) => Ok(message),
+        Received::Empty => Err(io::ErrorKind::WouldBlock.into()),
+        Received::End => Err(io::ErrorKind::UnexpectedEof.into()),
     }
 }

@@ -44,6 +44,8 @@ impl Worker {
 
     /// Does the same as `arm`, but does not call wakers.
     pub(super) fn prepare(&mut self) -> io::Result<Duration> {
+        // A receive may have started a READ.
+        self.flush();
         self.look_next();
         self.tcp_silence = 0;
         self.pass_time();

@@ -109,6 +109,33 @@ fn message_for_a_region_is_received_after_its_future_was_dropped() {
     });
 }
 
+/// A task that waits for notifications does not read what another task receives in a region.
+#[test]
+fn messages_for_a_region_pass_a_task_that_waits_for_notifications() {
+    device();
+    on_runtimes(|| async {
+        let (near, far) = pair(Transport::Rdma).await;
+        let region = far.region(100_000).unwrap();
+        let (go, going) = tokio::sync::mpsc::channel(1);
+        let send = async |mut going: tokio::sync::mpsc::Receiver<()>| {
+            while let Some(()) = going.recv().await {
+                near.send(&[7; 100_000]).await.unwrap();
+            }
+            near.batch().notify(5).submit().await.unwrap();
+        };
+        let receive = async |go: tokio::sync::mpsc::Sender<()>| {
+            for index in 0..10 {
+                go.send(()).await.unwrap();
+                let placed = far.recv_into_region(&region, 0..100_000).await.unwrap().unwrap();
+                // The first message may have been READ before.
+                assert!(index == 0 || matches!(placed, Placed::Region(100_000)), "{index}: {placed:?}");
+            }
+        };
+        let (_, (), notified) = tokio::join!(send(going), receive(go), far.notified());
+        assert_eq!(notified.unwrap(), Some(5));
+    });
+}
+
 #[test]
 fn messages_are_exchanged_and_the_end_is_received() {
     on_all(|transport| async move {

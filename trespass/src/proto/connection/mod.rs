@@ -19,7 +19,7 @@ use inbox::Sends;
 use landing::{Landings, Offers};
 use placing::Placing;
 
-pub(crate) use placing::Placed;
+pub(crate) use placing::{Place, Placed};
 pub(crate) use read::Received;
 pub(crate) use short::Protocol;
 

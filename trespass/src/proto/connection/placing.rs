@@ -22,39 +22,51 @@ pub(crate) enum Placed {
     End,
 }
 
-/// The first message of the inbox while it is READ into a region. The peer keeps it until the program has received it,
-/// so it can be READ again to another place.
+/// The range of a region in which a call receives. Bytes that were READ for one call do not serve another one: the
+/// program may have changed them between the calls.
 #[derive(Debug)]
-pub(super) struct Placing {
-    pub(super) from: Remote,
-    pub(super) length: u32,
+pub(crate) struct Place {
     region: Arc<RegionMemory>,
-    offset: usize,
-    progress: Arc<Progress>,
+    range: Range<usize>,
+    /// Identifies the call.
+    call: Arc<()>,
 }
 
-impl Placing {
-    pub(super) fn has_ended(&self) -> bool {
-        self.progress.ended().is_some()
+impl Place {
+    /// The caller has checked the range.
+    pub(crate) fn new(region: &Arc<RegionMemory>, range: Range<usize>) -> Place {
+        Place { region: Arc::clone(region), range, call: Arc::default() }
     }
 
-    fn is_to(&self, region: &Arc<RegionMemory>, offset: usize) -> bool {
-        Arc::ptr_eq(&self.region, region) && self.offset == offset
+    pub(crate) fn region(&self) -> &RegionMemory {
+        &self.region
     }
+
+    #[cfg(test)]
+    pub(crate) fn share(&self) -> Arc<RegionMemory> {
+        Arc::clone(&self.region)
+    }
+}
+
+/// The first message of the inbox while it is READ into a region, and until the call has received it. The peer keeps it
+/// until then, so it can be READ again for another call.
+#[derive(Debug)]
+pub(super) struct Placing {
+    from: Remote,
+    length: u32,
+    call: Arc<()>,
+    progress: Arc<Progress>,
 }
 
 impl Protocol {
     /// Receives the next message. If it waits in the peer's memory, it is READ into the region, otherwise it is returned in
-    /// a buffer. Until the next ordinary receive, this side does not READ ahead and announces no buffers.
-    pub(crate) fn try_place(
-        &mut self,
-        region: &Arc<RegionMemory>,
-        range: Range<usize>,
-        stock: &mut Stock,
-    ) -> io::Result<Placed> {
+    /// a buffer. Until an ordinary receive finds a long message, this side does not READ ahead and announces no buffers.
+    pub(crate) fn try_place(&mut self, place: &Place, stock: &mut Stock) -> io::Result<Placed> {
         if matches!(self.inbox().front(stock), Front::Rendezvous) && !self.inbox().is_read() {
-            let placed = self.whole().place(region, range, stock)?;
-            return if matches!(placed, Placed::Empty) { self.still_open().map(|()| placed) } else { Ok(placed) };
+            return match self.whole().place(place, stock)? {
+                Placed::Empty => self.still_open().map(|()| Placed::Empty),
+                placed => Ok(placed),
+            };
         }
         let received = self.try_recv(stock);
         self.whole().incoming.inbox.places = true;
@@ -68,44 +80,48 @@ impl Protocol {
 
 impl Whole {
     /// Starts the READ of the first message, or completes it.
-    fn place(&mut self, region: &Arc<RegionMemory>, range: Range<usize>, stock: &mut Stock) -> io::Result<Placed> {
-        let incoming = &mut self.incoming;
-        incoming.inbox.places = true;
-        if incoming.placing.is_none() {
-            incoming.inbox.wait_again(|placing| !placing.is_to(region, range.start));
-        }
-        match incoming.inbox.reads.front_mut() {
-            Some(Read::Placing(placing)) => match placing.progress.ended() {
-                Some(Ending::Done) if placing.is_to(region, range.start) => {
-                    let length = placing.length as usize;
-                    incoming.done = incoming.done.wrapping_add(1);
-                    self.rendezvous_received += 1;
-                    incoming.inbox.pass_read(stock);
-                    Ok(Placed::Region(length))
-                }
-                _ => Ok(Placed::Empty),
-            },
-            Some(read @ &mut Read::Waiting { .. }) => {
-                let &mut Read::Waiting { from, length } = read else { return Ok(Placed::Empty) };
-                if length as usize > range.len() {
-                    let text = format!(
-                        "the next message has {length} bytes, and the range {}; receive it with a range of that length",
-                        range.len()
-                    );
-                    return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
-                }
-                let progress = Arc::<Progress>::default();
-                let (region, offset) = (Arc::clone(region), range.start);
-                let place = (&region, offset);
-                let transfers = Transfer::cut(false, place, length as usize, (from.address, from.key), &progress);
-                self.requests.extend(transfers.map(|transfer| Request::Transfer(Box::new(transfer))));
-                incoming.in_flight += 1;
-                incoming.placing = Some(Arc::clone(&progress));
-                *read = Read::Placing(Box::new(Placing { from, length, region, offset, progress }));
+    fn place(&mut self, place: &Place, stock: &mut Stock) -> io::Result<Placed> {
+        let inbox = &mut self.incoming.inbox;
+        // The message needs no memory of the pool.
+        (inbox.places, inbox.lacking) = (true, 0);
+        inbox.wait_again(|placing| !Arc::ptr_eq(&placing.call, &place.call));
+        match inbox.reads.front() {
+            Some(&Read::Waiting { from, length }) if self.incoming.placing.is_none() => {
+                self.still_open()?;
+                self.start(from, length, place)?;
                 Ok(Placed::Empty)
+            }
+            Some(Read::Placing(placing)) if placing.has_arrived() => {
+                let length = placing.length as usize;
+                inbox.pass_read(stock);
+                self.incoming.done = self.incoming.done.wrapping_add(1);
+                self.rendezvous_received += 1;
+                Ok(Placed::Region(length))
             }
             _ => Ok(Placed::Empty),
         }
+    }
+
+    fn start(&mut self, from: Remote, length: u32, Place { region, range, call }: &Place) -> io::Result<()> {
+        if length as usize > range.len() {
+            let text = format!(
+                "the next message has {length} bytes, and the range {}; receive it with a range of that length",
+                range.len()
+            );
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+        let progress = Arc::<Progress>::default();
+        let (place, remote) = ((region, range.start), (from.address, from.key));
+        let transfers = Transfer::cut(false, place, length as usize, remote, &progress);
+        let counted = transfers.map(|transfer| transfer.counted(&self.under_way));
+        self.requests.extend(counted.map(|transfer| Request::Transfer(Box::new(transfer))));
+        self.incoming.in_flight += 1;
+        self.incoming.placing = Some(Arc::clone(&progress));
+        let placing = Placing { from, length, call: Arc::clone(call), progress };
+        if let Some(read) = self.incoming.inbox.reads.front_mut() {
+            *read = Read::Placing(Box::new(placing));
+        }
+        Ok(())
     }
 
     /// Whether a READ into a region is in progress.
@@ -126,24 +142,30 @@ impl Whole {
     }
 }
 
+impl Placing {
+    fn has_arrived(&self) -> bool {
+        self.progress.ended() == Some(Ending::Done)
+    }
+}
+
 impl Inbox {
-    /// Lets the first message wait again if it was READ into a region that `is_other` than the place where it is needed.
+    /// Lets the first message wait again if its READ has ended, and was for another call.
     pub(super) fn wait_again(&mut self, is_other: impl FnOnce(&Placing) -> bool) {
         if let Some(read) = self.reads.front_mut()
             && let Read::Placing(placing) = read
-            && placing.has_ended()
+            && placing.progress.ended().is_some()
             && is_other(placing)
         {
             *read = Read::Waiting { from: placing.from, length: placing.length };
         }
     }
 
-    /// Whether the next call of [`Protocol::try_place`] has something to do for a message in the peer's memory.
+    /// Whether [`Protocol::try_place`] would start the READ of a message, or return one that was READ.
     pub(super) fn is_placeable(&self) -> bool {
         self.places
             && match self.reads.front() {
                 Some(Read::Waiting { .. }) => true,
-                Some(Read::Placing(placing)) => placing.has_ended(),
+                Some(Read::Placing(placing)) => placing.has_arrived(),
                 _ => false,
             }
     }

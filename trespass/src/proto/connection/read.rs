@@ -59,8 +59,17 @@ impl Protocol {
     #[inline]
     pub(crate) fn try_recv(&mut self, stock: &mut Stock) -> io::Result<Received> {
         let longest = self.settings.message as usize;
-        match self.inbox().try_recv(longest, stock)? {
+        match self.inbox().try_recv(longest, true, stock)? {
             Received::Empty => self.still_open().and_then(|()| self.inbox().check_memory()).map(|()| Received::Empty),
+            received => Ok(received),
+        }
+    }
+
+    /// Returns the next whole message if it has arrived. A message that waits for a region goes on waiting.
+    pub(crate) fn try_recv_arrived(&mut self, stock: &mut Stock) -> io::Result<Received> {
+        let longest = self.settings.message as usize;
+        match self.inbox().try_recv(longest, false, stock)? {
+            Received::Empty => self.still_open().map(|()| Received::Empty),
             received => Ok(received),
         }
     }
@@ -183,7 +192,7 @@ impl Inbox {
     }
 
     #[inline]
-    fn try_recv(&mut self, longest: usize, stock: &mut Stock) -> io::Result<Received> {
+    fn try_recv(&mut self, longest: usize, reads_ahead: bool, stock: &mut Stock) -> io::Result<Received> {
         loop {
             match self.front(stock) {
                 Front::Data(frame) => {
@@ -208,7 +217,9 @@ impl Inbox {
                     }
                 }
                 Front::Rendezvous => {
-                    self.read_ahead();
+                    if reads_ahead {
+                        self.read_ahead();
+                    }
                     return Ok(Received::Empty);
                 }
                 Front::Empty => return Ok(Received::Empty),
@@ -261,7 +272,7 @@ impl Inbox {
         if self.lacking == 0 { Ok(()) } else { Err(no_memory(self.lacking as usize)) }
     }
 
-    /// Lets the READs go on for an ordinary receive.
+    /// Lets the READs go on for an ordinary receive of a long message.
     #[cold]
     fn read_ahead(&mut self) {
         self.places = false;
@@ -303,6 +314,7 @@ impl Inbox {
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
             }
             let length = frame.a as usize;
+            self.places = false;
             if length > longest {
                 return Err(io::Error::new(
                     io::ErrorKind::InvalidData,

@@ -2,10 +2,9 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::Arc;
 
-use crate::memory::{Buf, Ending, Pool, RegionMemory};
-use crate::proto::{Agreement, FLOOR, Failure, HEADER, Protocol, Remote, Request, Settings, Stock};
+use crate::memory::{Buf, Ending, Pool};
+use crate::proto::{Agreement, FLOOR, Failure, HEADER, Place, Protocol, Remote, Request, Settings, Stock};
 
 use super::Plan;
 use super::check::Log;
@@ -54,8 +53,8 @@ pub(super) struct End {
     pub(super) down: bool,
     pub(super) closed: bool,
     pub(super) reached_end: bool,
-    /// Regions in which the program receives.
-    pub(super) regions: Vec<Arc<RegionMemory>>,
+    /// The last call that receives in a region.
+    pub(super) call: Option<Place>,
     /// Whether the worker must process the connection.
     pub(super) dirty: bool,
 }
@@ -115,7 +114,7 @@ impl World {
                     down: false,
                     closed: false,
                     reached_end: false,
-                    regions: Vec::new(),
+                    call: None,
                     dirty: false,
                 }
             });

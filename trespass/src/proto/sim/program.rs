@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use crate::memory::{Buf, RegionMemory};
-use crate::proto::{Placed, Protocol, Received, Stock};
+use crate::proto::{Place, Placed, Protocol, Received, Stock};
 
 use super::check::byte;
 use super::node::{Node, Path, SEGMENT, World};
@@ -113,7 +113,7 @@ impl World {
             let received = match rng.below(5) {
                 0 | 1 => end.connection.try_recv(&mut node.stock),
                 2 | 3 => receive_into(&mut end.connection, &mut node.stock, rng),
-                _ => place(&mut end.connection, &mut end.regions, &mut node.stock, rng),
+                _ => receive_in_region(&mut end.connection, &mut end.call, &mut node.stock, rng),
             };
             assert!(is_due || matches!(received, Ok(Received::Empty)), "a task was not woken for {received:?}");
             if let Ok(Received::Message(message)) = &received {
@@ -157,29 +157,40 @@ impl World {
     }
 }
 
-/// Receives into one of two regions of the program. If the range is too short, retries with a longer one.
-fn place(
+/// Receives in a region of the program. The program may give up a call before the message has arrived, and then uses the
+/// region for something else. If the range is too short, retries with a longer one.
+fn receive_in_region(
     connection: &mut Protocol,
-    regions: &mut Vec<Arc<RegionMemory>>,
+    call: &mut Option<Place>,
     stock: &mut Stock,
     rng: &mut Rng,
 ) -> io::Result<Received> {
-    if regions.is_empty() {
-        regions.extend([(); 2].map(|()| Arc::new(RegionMemory::simulated(30_000))));
-    }
-    let region = &regions[rng.below(2) as usize];
-    let placed = match connection.try_place(region, 0..2_000 + rng.below(28_000) as usize, stock) {
-        Err(error) if error.kind() == io::ErrorKind::InvalidInput => connection.try_place(region, 0..30_000, stock),
-        placed => placed,
+    const LONGEST: usize = 30_000;
+    let mut place = match call.take() {
+        Some(place) if !rng.one_in(4) => place,
+        given_up => {
+            let region = given_up.map_or_else(|| Arc::new(RegionMemory::simulated(LONGEST)), |place| place.share());
+            region.write_at(0, &[rng.below(256) as u8; LONGEST])?;
+            Place::new(&region, 0..2_000 + rng.below(28_000) as usize)
+        }
     };
+    let mut placed = connection.try_place(&place, stock);
+    if placed.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::InvalidInput) {
+        place = Place::new(&place.share(), 0..LONGEST);
+        placed = connection.try_place(&place, stock);
+    }
     Ok(match placed? {
         Placed::Region(length) => {
             let mut message = Buf::on_heap(length);
-            region.read_at(0, &mut message)?;
+            place.region().read_at(0, &mut message)?;
+            *call = Some(place);
             Received::Message(message)
         }
         Placed::Buffer(message) => Received::Message(message),
-        Placed::Empty => Received::Empty,
+        Placed::Empty => {
+            *call = Some(place);
+            Received::Empty
+        }
         Placed::End => Received::End,
     })
 }

@@ -4,6 +4,8 @@ mod accepting;
 mod hostile;
 mod landing;
 mod mixed;
+#[cfg(feature = "softrnic")]
+mod placing;
 mod sleeping;
 
 use std::io::{ErrorKind, Read, Write};
