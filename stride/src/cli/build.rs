@@ -41,12 +41,16 @@ pub(super) fn plan(
     // By default, a bandwidth test has one thread per port, and a latency test has one thread in total.
     let ports = u32::try_from(client.count()).unwrap_or(u32::MAX);
     let threads = load.threads.unwrap_or(if is_latency { 1 } else { ports });
-    let preset = Preset::of(test, operation, is_latency, transport);
+    let preset = Preset::of(test, given, operation, is_latency, transport);
     let is_endless = messages.run_infinitely || messages.duration == Some(Length::Forever);
     let amount = amount(is_latency, tx_depth, is_endless, messages, &preset)?;
     let list = given.has(&["--post-list"]).then_some(test.queues.post_list);
     let (cq_moderation, is_each_large_signaled) = match messages.like_perftest {
-        true => (perftest_moderation(load, transport, tx_depth, list, &sizes, is_sweep), false),
+        true => {
+            let is_large = !is_sweep && sizes.iter().all(|size| *size > LARGE);
+            let is_each = is_large && !test.queues.sleeps_on_events;
+            (perftest_moderation(load, transport, tx_depth, list, is_each), false)
+        }
         false => moderation(load, transport, tx_depth, list),
     };
     let direction = load.direction();
@@ -56,6 +60,7 @@ pub(super) fn plan(
             queue_pairs: load.qp_count.unwrap_or(threads),
             threads,
             tx_depth,
+            rx_depth: preset.receives(amount).unwrap_or(test.queues.rx_depth),
             receive_list: test.queues.receive_list.or(preset.receive_list),
             cq_moderation,
             is_each_large_signaled,
@@ -88,18 +93,11 @@ fn moderation(load: &Load, transport: Transport, tx_depth: u32, post_list: Optio
     }
 }
 
-/// Returns the number of messages per completion as perftest chooses it. perftest requests a completion for each large
-/// message only if all sizes are large and were listed by the user.
-fn perftest_moderation(
-    load: &Load,
-    transport: Transport,
-    tx_depth: u32,
-    post_list: Option<u32>,
-    sizes: &[u64],
-    is_sweep: bool,
-) -> u32 {
-    match moderation(load, transport, tx_depth, post_list) {
-        (_, true) if !is_sweep && sizes.iter().all(|size| *size > LARGE) => 1,
+/// Returns the number of messages per completion as perftest chooses it. perftest requests a completion for each
+/// message (`is_each`) only if the threads poll, and all sizes are large and were listed by the user.
+fn perftest_moderation(load: &Load, transport: Transport, tx_depth: u32, list: Option<u32>, is_each: bool) -> u32 {
+    match moderation(load, transport, tx_depth, list) {
+        (_, true) if is_each => 1,
         (every, _) => every,
     }
 }

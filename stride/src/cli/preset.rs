@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use super::options::Test;
-use crate::plan::{Measure, Operation, Plan, RunLength, Transport};
+use crate::plan::{Given, Measure, Operation, Plan, RunLength, Transport};
+
+/// The most receives that perftest posts for a test over UC or UD.
+const MOST_RECEIVES: u32 = 16000;
 
 /// The values that `--like-perftest` sets for options that the user did not give.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -11,6 +14,8 @@ pub(super) struct Preset {
     is_on: bool,
     /// Messages per size.
     pub(super) count: Option<u64>,
+    /// Whether a receive is posted for each message at once, up to [`MOST_RECEIVES`].
+    posts_all: bool,
     /// How many receives are posted together.
     pub(super) receive_list: Option<u32>,
     /// How many bytes are sent inline.
@@ -18,25 +23,27 @@ pub(super) struct Preset {
 }
 
 impl Preset {
-    pub(super) fn of(test: &Test, operation: Operation, is_latency: bool, transport: Transport) -> Self {
+    pub(super) fn of(test: &Test, given: &Given, operation: Operation, is_latency: bool, transport: Transport) -> Self {
         if !test.messages.like_perftest {
             return Self::default();
         }
         let is_write = matches!(operation, Operation::Write | Operation::WriteWithImmediate);
         let is_send = matches!(operation, Operation::Send | Operation::SendWithImmediate);
-        // For writes, stride-perf has the same default as perftest, so only sends need a value. perftest treats XRC
-        // like RC.
+        let is_on_gpu = test.local.use_cuda.is_some() || test.remote.remote_use_cuda.is_some();
+        // For writes, stride-perf mostly has the same default as perftest. For SRD, it has what the device supports.
         let inline = match transport {
-            _ if !is_latency || !is_send || test.local.use_cuda.is_some() || test.remote.remote_use_cuda.is_some() => {
-                None
-            }
-            Transport::Rc | Transport::Uc => Some(236),
-            Transport::Ud => Some(188),
+            _ if !is_latency || is_on_gpu => None,
+            Transport::Dc if is_write || is_send => Some(150),
+            Transport::Rc | Transport::Uc | Transport::Xrc if is_send => Some(236),
+            Transport::Ud if is_send => Some(188),
             _ => None,
         };
+        // Over these transports, a message without a receive is lost.
+        let is_lossy = matches!(transport, Transport::Uc | Transport::Ud) && operation.takes_receive();
         Self {
             is_on: true,
             count: (!is_latency && !is_write).then_some(1000),
+            posts_all: is_lossy && !given.has(&["--rx-depth"]),
             receive_list: operation.takes_receive().then_some(1),
             inline,
         }
@@ -45,6 +52,16 @@ impl Preset {
     /// Returns the number of warm-up messages.
     pub(super) fn warm_up(&self) -> Option<u64> {
         self.is_on.then_some(0)
+    }
+
+    /// Returns how many receives are posted per queue pair.
+    pub(super) fn receives(&self, amount: RunLength) -> Option<u32> {
+        match amount {
+            RunLength::Messages { count, .. } if self.posts_all => {
+                Some(u32::try_from(count).unwrap_or(MOST_RECEIVES).min(MOST_RECEIVES))
+            }
+            _ => None,
+        }
     }
 
     /// Returns the warm-up time of a test that lasts for `time`.
@@ -67,6 +84,7 @@ impl Preset {
         if test.messages.iters.is_none() && matches!(plan.workload.amount, RunLength::Messages { .. }) {
             set.extend(self.count.map(|count| format!("--iters {count}")));
         }
+        set.extend(self.receives(plan.workload.amount).map(|receives| format!("--rx-depth {receives}")));
         if test.queues.receive_list.is_none() {
             set.extend(self.receive_list.map(|list| format!("--recv-post-list {list}")));
         }
@@ -115,8 +133,15 @@ mod tests {
             ("send bw", "--warm-up 0 --iters 1000 --recv-post-list 1"),
             ("write lat", "--warm-up 0"),
             ("send lat", "--warm-up 0 --recv-post-list 1 --inline 236"),
-            ("send lat -c ud", "--warm-up 0 --recv-post-list 1 --inline 188"),
-            ("send lat -c uc --use-cuda 0", "--warm-up 0 --recv-post-list 1"),
+            ("send lat -c xrc", "--warm-up 0 --recv-post-list 1 --inline 236"),
+            ("send lat -c dc", "--warm-up 0 --recv-post-list 1 --inline 150"),
+            ("write lat -c dc", "--warm-up 0 --inline 150"),
+            ("send lat -c ud", "--warm-up 0 --rx-depth 1000 --recv-post-list 1 --inline 188"),
+            ("send lat -c uc --use-cuda 0", "--warm-up 0 --rx-depth 1000 --recv-post-list 1"),
+            ("send bw -c ud -n 50000", "--warm-up 0 --rx-depth 16000 --recv-post-list 1"),
+            ("send bw -c uc -n 50 -r 64", "--warm-up 0 --recv-post-list 1"),
+            ("send bw -c uc -D 10", "--warm-up 2500ms --recv-post-list 1"),
+            ("write bw -c uc", "--warm-up 0"),
             ("write bw -D 10", "--warm-up 2500ms"),
             ("send bw -n 7 --warm-up 3 --recv-post-list 4", "nothing: all of its options were given"),
         ] {
@@ -129,6 +154,8 @@ mod tests {
         let plan = client("send lat --like-perftest").plan;
         assert_eq!(plan.workload.amount, RunLength::Messages { count: 1000, warm_up: 0 });
         assert_eq!((plan.queues.inline, plan.queues.receive_list), (Some(236), Some(1)));
+        let plan = client("send bw -c ud --like-perftest").plan;
+        assert_eq!(plan.queues.rx_depth, 1000);
         let plan = client("send bw --like-perftest").plan;
         assert_eq!((plan.workload.amount, plan.queues.inline), (RunLength::Messages { count: 1000, warm_up: 0 }, None));
         let plan = client("write bw --like-perftest -D 8").plan;

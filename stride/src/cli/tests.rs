@@ -124,6 +124,7 @@ fn moderation_follows_its_rule() {
     assert_eq!(every("-a"), [1, 100].into());
     // With `--like-perftest`, completions are requested as perftest requests them.
     assert_eq!([one("-a --like-perftest"), one("-s 64K --like-perftest")], [100, 1]);
+    assert_eq!(one("-s 64K -e --like-perftest"), 100);
     let every = one;
     assert_eq!([every("-s 64 -c srd"), every("-s 64 -l 8 -c srd")], [1; 2], "messages complete in any order");
     assert!(run("stride-perf write bw -Q 4 -c srd host").unwrap_err().contains("--cq-mod must be 1"));

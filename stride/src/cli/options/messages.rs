@@ -62,9 +62,12 @@ pub(in crate::cli) struct Messages {
     ///
     /// There is no warm-up, or with --duration a warm-up of a quarter of that time (perftest also drops the same time
     /// at the end). The other values are --iters 1000 except for write bw, --recv-post-list 1, --cq-mod 100 for all
-    /// sizes of a sweep, and for send lat --inline 236 over RC and UC and --inline 188 over UD. Options given on the
-    /// command line take precedence. Other defaults are the same as perftest's in any case: queue depths, inline bytes
-    /// of write lat, relaxed ordering, buffer layout. If a device supports fewer inline bytes, give --inline too.
+    /// sizes of a sweep and with --events, for send lat --inline 236 over RC, UC and XRC and --inline 188 over UD, and
+    /// for lat over DC --inline 150. With --iters over UC and UD, --rx-depth is the number of messages, at most 16000.
+    /// Options given on the command line take precedence. Other defaults are the same as perftest's in any case: queue
+    /// depths, inline bytes of write lat, relaxed ordering, buffer layout. There are two exceptions: perftest has fewer
+    /// inline bytes for devices other than those of Mellanox, and none for devices that it does not know; give --inline
+    /// too. For send bw over UD, its messages have the size of the path MTU; give --msg-size too.
     #[arg(long, hide_short_help = true)]
     pub(in crate::cli) like_perftest: bool,
 }
@@ -89,7 +92,7 @@ pub(in crate::cli) struct Load {
     ///
     /// [default: --post-list if given; otherwise 1 for messages above 8K, and 100 for others or --tx-depth if that is
     /// less; 1 for lat and for --transport srd, which supports no other value; with --like-perftest 1 if a single size
-    /// above 8K is tested, else 100]
+    /// above 8K is tested without --events, else 100]
     #[arg(short = 'Q', long, value_name = "N", value_parser = values::count, hide_short_help = true)]
     pub(in crate::cli) cq_mod: Option<u32>,
     /// Both sides send.
