@@ -158,6 +158,13 @@ impl Document {
         #[derive(Deserialize)]
         struct Head {
             format: u32,
+            kind: Option<String>,
+        }
+        /// JSON of perftest.
+        #[derive(Deserialize)]
+        struct Perftest {
+            #[serde(rename = "test_info")]
+            _test_info: serde::de::IgnoredAny,
         }
         if let Some(Ok(Event::End(End { error: Some(error), .. }))) =
             serde_json::Deserializer::from_str(text).into_iter::<Event>().next()
@@ -165,7 +172,15 @@ impl Document {
             bail!("it has no results: the test did not start: {error}; run it again");
         }
         let head = serde_json::Deserializer::from_str(text).into_iter::<Head>().next().context("it is empty")?;
-        let found = head.context("it is not JSON of stride-perf")?.format;
+        ensure!(
+            head.is_ok() || serde_json::from_str::<Perftest>(text).is_err(),
+            "it is JSON of perftest, which has no units and only the last size; name the text that perftest printed"
+        );
+        let Head { format: found, kind } = head.context("it is not JSON of stride-perf")?;
+        ensure!(
+            kind.is_none(),
+            "it is the result of a mesh; `stride-perf report` shows it, and `stride-perf mesh` compares with it"
+        );
         ensure!(
             found == FORMAT,
             "its format is {found}; this version of stride-perf reads format {FORMAT}; run the test again"
@@ -415,6 +430,10 @@ mod tests {
             message("{\"format\": 7}"),
             "its format is 7; this version of stride-perf reads format 1; run the test again"
         );
+        let mesh = message(include_str!("../../schema/mesh-example.json"));
+        assert!(mesh.contains("`stride-perf report` shows it, and `stride-perf mesh` compares with it"), "{mesh}");
+        let perftest = message("{\n\"test_info\": {\n\"test\": \"Send_BW_Test\"\n},\n\"results\": {\n}\n}\n");
+        assert!(perftest.ends_with("name the text that perftest printed"), "{perftest}");
         let error = Some("connection refused".to_owned());
         let end = Event::End(End { rows: 0, hints: Vec::new(), error, verdict: None });
         let text = sample::written(|out| end.write(out));

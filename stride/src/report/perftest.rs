@@ -14,13 +14,20 @@ pub fn read(text: &str, name: &str) -> Vec<Series> {
     let mut all: Vec<Series> = Vec::new();
     let mut title = Title::default();
     let mut columns = Vec::new();
+    // Whether the next rows are one direction of a bidirectional test (`--report-both`). They are left out, because
+    // their title and columns are those of both directions.
+    let mut is_half = false;
     for line in text.lines() {
         if let Some(next) = Title::of(line) {
             title = next;
             columns.clear();
+            is_half = false;
+        } else if ["Local results:", "Remote results:"].contains(&line.trim()) {
+            columns.clear();
+            is_half = true;
         } else if let Some((_, rest)) = line.split_once("Connection type") {
             title.transport = service(rest);
-        } else if line.trim_start().starts_with("#bytes") {
+        } else if line.trim_start().starts_with("#bytes") && !is_half {
             columns = head(line);
             all.push(title.series(name, &columns));
         } else if let Some(values) = numbers(line, columns.len()) {
@@ -139,8 +146,10 @@ fn head(line: &str) -> Vec<Column> {
     found.into_iter().map(|(_, column)| column).take(COLUMNS).collect()
 }
 
-/// Returns the numbers of a line. The line must contain only numbers, as many as there are columns or a few less.
+/// Returns the numbers of a line. The line must contain only numbers, as many as there are columns or a few less. A
+/// test that misses a limit (`-w`) prints an error at the end of the line.
 fn numbers(line: &str, columns: usize) -> Option<Vec<f64>> {
+    let line = line.split("Error:").next()?;
     let values: Vec<f64> = line.split_whitespace().map(|word| word.parse().ok()).collect::<Option<_>>()?;
     (values.len() >= 3 && values.len() <= columns).then_some(values)
 }
@@ -246,6 +255,32 @@ mod tests {
         let head = "#bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   MsgRate[Mpps]   BW Port1[MB/sec]   MsgRate Port1[Mpps]   BW Port2[MB/sec]   MsgRate Port2[Mpps]";
         let series = one(&page("RDMA_Write BW", head, &["1024 1000 0.00 976.56 1.000000 1 2 3 4"]));
         near(series.rows[0].average().unwrap().messages_per_second, 1e6, 1e-9);
+    }
+
+    #[test]
+    fn halves_of_a_bidirectional_test_are_left_out() {
+        let head = "#bytes     #iterations    BW peak[MiB/sec]    BW average[MiB/sec]   MsgRate[Mpps]";
+        let rows = [
+            "65536      1000             9.25            6731.05\t\t     0.107697",
+            "",
+            "Local results: ",
+            head,
+            "65536      1000             8.25            5443.68\t\t     0.087099",
+            "",
+            "Remote results: ",
+            head,
+            "65536      1000             1.02            1287.37\t\t     0.020598",
+        ];
+        let series = one(&page("RDMA_Write Bidirectional BW", head, &rows));
+        assert_eq!(series.rows.len(), 1);
+        near(series.rows[0].average().unwrap().messages_per_second, 107_697.0, 1e-5);
+    }
+
+    #[test]
+    fn row_that_misses_a_limit_is_read() {
+        let head = "#bytes     #iterations    BW peak[MiB/sec]    BW average[MiB/sec]   MsgRate[Mpps]";
+        let rows = ["64  1000  12377.18  8780.14\t\t     0.140482Error: BW result is below bw limit"];
+        assert_eq!(one(&page("RDMA_Write BW", head, &rows)).rows.len(), 1);
     }
 
     #[test]
