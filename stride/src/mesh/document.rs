@@ -274,12 +274,12 @@ mod tests {
     #[test]
     fn mesh_is_compared_with_an_earlier_one_by_host() {
         let (old, mut new) = (example(), example());
-        assert!(limits::compared(&old, &new, 5.0).unwrap().0.iter().all(|change| !change.is_worse));
+        assert!(limits::compared(&old, &new, 5.0).unwrap().0.iter().all(|it| !it.change.is_worse));
         let slow = new.cells[0].clone();
         new.cells[0].rows = vec![sample::bandwidth_row(1 << 20, 10)];
         new.cells[1].rows.clear();
         let (changes, missing) = limits::compared(&old, &new, 5.0).unwrap();
-        let worse: Vec<_> = changes.iter().filter(|change| change.is_worse).map(|it| (it.from, it.to)).collect();
+        let worse: Vec<_> = changes.iter().filter(|it| it.change.is_worse).map(|it| (it.from, it.to)).collect();
         assert_eq!((worse, missing), (vec![(slow.from, slow.to)], 1));
         new.ranks.iter_mut().for_each(|rank| rank.label.push('x'));
         assert!(limits::compared(&old, &new, 5.0).unwrap_err().to_string().contains("no pair of hosts"));
@@ -292,6 +292,9 @@ mod tests {
         document.cells[1].rows.clear();
         let limits = Limits { min_gbps: Some(0.001), ..Limits::default() };
         let misses = limits::missed(&document.cells, &limits, &[1 << 20]);
-        assert_eq!(misses.iter().map(|miss| (miss.to, miss.found)).collect::<Vec<_>>(), [(document.cells[1].to, None)]);
+        assert_eq!(
+            misses.iter().map(|miss| (miss.to, miss.miss.found)).collect::<Vec<_>>(),
+            [(document.cells[1].to, None)]
+        );
     }
 }

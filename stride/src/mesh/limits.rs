@@ -10,7 +10,7 @@ use super::schedule::Mode;
 use crate::plan::Plan;
 use crate::report::compare::Comparison;
 use crate::report::limits::Limits;
-use crate::report::{Row, Series};
+use crate::report::{Row, Series, verdict};
 
 /// Whether the quiet cells meet the limits and the baseline.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -36,14 +36,9 @@ pub struct Missed {
     pub from: Rank,
     /// The rank that receives.
     pub to: Rank,
-    /// Message size in bytes.
-    pub size_bytes: u64,
-    /// The option that sets the limit.
-    pub option: String,
-    /// The limit.
-    pub limit: f64,
-    /// The value that was found.
-    pub found: Option<f64>,
+    /// The limit, and what was found.
+    #[serde(flatten)]
+    pub miss: verdict::Missed,
 }
 
 /// A size of a cell that the baseline has too.
@@ -55,20 +50,9 @@ pub struct Changed {
     pub from: Rank,
     /// The rank that receives.
     pub to: Rank,
-    /// Message size in bytes.
-    pub size_bytes: u64,
-    /// The value in the baseline.
-    pub old: Option<f64>,
-    /// The value in this mesh.
-    pub new: Option<f64>,
-    /// Improvement in percent.
-    pub gain_percent: Option<f64>,
-    /// Whether it is worse by more than the threshold.
-    pub is_worse: bool,
-}
-
-fn number(value: f64) -> Option<f64> {
-    value.is_finite().then_some(value)
+    /// The results.
+    #[serde(flatten)]
+    pub change: verdict::Size,
 }
 
 /// Returns the limits that the quiet cells miss. A size without a result misses all of them.
@@ -79,16 +63,8 @@ pub fn missed(cells: &[Cell], limits: &Limits, sizes: &[u64]) -> Vec<Missed> {
         let absent: Vec<_> = sizes.iter().filter(is_absent).copied().collect();
         let misses = limits.missed(&cell.rows, &absent, &[]);
         let (rail, from, to) = (cell.rail, cell.from, cell.to);
-        let new = move |miss: crate::report::limits::Miss| Missed {
-            rail,
-            from,
-            to,
-            size_bytes: miss.size,
-            option: miss.measure.option().to_owned(),
-            limit: miss.limit,
-            found: number(miss.found),
-        };
-        misses.into_iter().map(new).collect::<Vec<_>>()
+        let new = |miss| Missed { rail, from, to, miss: verdict::Missed::of(miss) };
+        misses.iter().map(new).collect::<Vec<_>>()
     };
     quiet.flat_map(of).collect()
 }
@@ -135,16 +111,7 @@ pub fn compared(old: &Document, new: &Document, threshold: f64) -> anyhow::Resul
             (series("the baseline", &old.plan, &partner.rows), series("this mesh", &new.plan, &cell.rows));
         let comparison = Comparison::of(&one, &other, threshold)?;
         let (rail, from, to) = (cell.rail, cell.from, cell.to);
-        changes.extend(comparison.changes().iter().map(|change| Changed {
-            rail,
-            from,
-            to,
-            size_bytes: change.size,
-            old: number(change.values[0]),
-            new: number(change.values[1]),
-            gain_percent: number(comparison.gain(change)),
-            is_worse: comparison.is_worse(change),
-        }));
+        changes.extend(verdict::Size::all(&comparison).map(|change| Changed { rail, from, to, change }));
     }
     anyhow::ensure!(has_partner, "no pair of hosts in common with the baseline; give a mesh of the same hosts");
     anyhow::ensure!(

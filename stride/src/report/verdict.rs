@@ -65,17 +65,35 @@ fn number(value: f64) -> Option<f64> {
     value.is_finite().then_some(value)
 }
 
-impl Verdict {
-    /// Creates a verdict from the limits that were missed and from the comparison with the baseline. The list of texts
-    /// contains other differences.
-    pub fn new(misses: &[Miss], compared: Option<(&Comparison, Option<Vec<String>>)>) -> Self {
-        let misses = misses.iter().map(|miss| Missed {
+impl Missed {
+    pub(crate) fn of(miss: &Miss) -> Self {
+        Self {
             size_bytes: miss.size,
             option: miss.measure.option().to_owned(),
             limit: miss.limit,
             found: number(miss.found),
-        });
-        let misses: Vec<_> = misses.collect();
+        }
+    }
+}
+
+impl Size {
+    /// Returns the sizes that both tests have.
+    pub(crate) fn all(comparison: &Comparison) -> impl Iterator<Item = Self> + '_ {
+        comparison.changes().iter().map(|change| Self {
+            size_bytes: change.size,
+            old: number(change.values[0]),
+            new: number(change.values[1]),
+            gain_percent: number(comparison.gain(change)),
+            is_worse: comparison.is_worse(change),
+        })
+    }
+}
+
+impl Verdict {
+    /// Creates a verdict from the limits that were missed and from the comparison with the baseline. The list of texts
+    /// contains other differences.
+    pub fn new(misses: &[Miss], compared: Option<(&Comparison, Option<Vec<String>>)>) -> Self {
+        let misses: Vec<_> = misses.iter().map(Missed::of).collect();
         let comparison = compared.map(|(comparison, differences)| Compared::new(comparison, differences));
         let is_same = comparison.as_ref().is_none_or(|compared| compared.outcome == Outcome::Held);
         Self { is_held: misses.is_empty() && is_same, misses, comparison }
@@ -84,17 +102,10 @@ impl Verdict {
 
 impl Compared {
     fn new(comparison: &Comparison, differences: Option<Vec<String>>) -> Self {
-        let sizes = comparison.changes().iter().map(|change| Size {
-            size_bytes: change.size,
-            old: number(change.values[0]),
-            new: number(change.values[1]),
-            gain_percent: number(comparison.gain(change)),
-            is_worse: comparison.is_worse(change),
-        });
         Self {
             threshold_percent: comparison.threshold(),
             outcome: comparison.outcome(),
-            sizes: sizes.collect(),
+            sizes: Size::all(comparison).collect(),
             missing_bytes: comparison.gone().to_vec(),
             added_bytes: comparison.added().to_vec(),
             differences,

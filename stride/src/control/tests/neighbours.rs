@@ -16,6 +16,7 @@ use socket2::SockRef;
 
 use super::super::frame::MAGIC;
 use super::*;
+use crate::random::Random;
 
 /// This variable is set in the child process, which runs the server.
 const CHILD: &str = "STRIDE_TEST_NEIGHBOURS";
@@ -30,7 +31,7 @@ struct World {
     child: Child,
     contact: ControlOptions,
     address: SocketAddr,
-    seed: u64,
+    random: Random,
     latencies: Vec<Duration>,
 }
 
@@ -43,14 +44,11 @@ impl World {
         let mut child = command.spawn().unwrap();
         let address: SocketAddr = Lines::of(child.stdout.take().unwrap()).after("listens at ").parse().unwrap();
         let contact = ControlOptions { port: address.port(), family: None, timeout: LONG };
-        Self { child, contact, address, seed: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1, latencies: Vec::new() }
+        Self { child, contact, address, random: Random::new(seed), latencies: Vec::new() }
     }
 
     fn below(&mut self, end: u64) -> usize {
-        self.seed ^= self.seed << 13;
-        self.seed ^= self.seed >> 7;
-        self.seed ^= self.seed << 17;
-        ((self.seed >> 16) % end) as usize
+        self.random.below(end) as usize
     }
 
     fn bytes(&mut self, most: u64) -> Vec<u8> {

@@ -7,22 +7,11 @@ use super::*;
 use crate::mesh::message::Test;
 use crate::mesh::schedule::{Mode, rounds};
 use crate::plan::Measure;
+use crate::random::Random;
 use crate::report::sample;
 
-/// A generator of pseudo-random numbers (xorshift).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % limit
-    }
-
-    fn milliseconds(&mut self, limit: u64) -> Duration {
-        Duration::from_millis(1 + self.below(limit))
-    }
+fn milliseconds(random: &mut Random, limit: u64) -> Duration {
+    Duration::from_millis(1 + random.below(limit))
 }
 
 const JOIN: Duration = Duration::from_secs(60);
@@ -93,7 +82,7 @@ struct Simulation {
 impl Simulation {
     fn new(seed: u64, kinds: Vec<Kind>) -> Self {
         let ranks = kinds.len();
-        let random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        let random = Random::new(seed);
         Self {
             random,
             kinds,
@@ -117,7 +106,7 @@ impl Simulation {
     }
 
     fn order(&mut self, rank: Rank, order: &Order, now: Duration) {
-        let soon = now + self.random.milliseconds(20);
+        let soon = now + milliseconds(&mut self.random, 20);
         match *order {
             Order::Serve { test, .. } => {
                 if self.is_quiet {
@@ -132,7 +121,7 @@ impl Simulation {
                 running.insert(test);
                 assert!(!self.is_quiet || running.len() == 1, "rank {rank} has the tests {running:?}");
                 let server = self.servers[&test];
-                let takes = Duration::from_millis(200) + self.random.milliseconds(1000);
+                let takes = Duration::from_millis(200) + milliseconds(&mut self.random, 1000);
                 let is_good = self.replies(server, now + takes);
                 let takes = if is_good { takes } else { takes + Duration::from_secs(30) };
                 self.push(now + takes / 2, Event::Alive(rank, test));
@@ -147,7 +136,7 @@ impl Simulation {
         let ranks = settings.ranks;
         let mut coordinator = Coordinator::new(settings);
         for (kind, rank) in self.kinds.clone().into_iter().zip(0..) {
-            let join = self.random.milliseconds(2000);
+            let join = milliseconds(&mut self.random, 2000);
             match kind {
                 Kind::Absent => continue,
                 Kind::Late => self.push(JOIN + join, Event::Join(rank)),
@@ -218,10 +207,10 @@ impl Simulation {
 fn large_mesh_with_bad_ranks_ends_with_a_cell_per_pair() {
     for seed in 1..=4 {
         let ranks = if seed % 2 == 0 { 256 } else { 255 };
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let mut kinds = vec![Kind::Good; ranks as usize];
         for _ in 0..24 {
-            let at = Duration::from_secs(2) + random.milliseconds(600_000);
+            let at = Duration::from_secs(2) + milliseconds(&mut random, 600_000);
             let kind = match random.below(5) {
                 0 => Kind::Dies(at),
                 1 => Kind::Hangs(at),
@@ -406,7 +395,7 @@ fn texts_of_ranks_are_cut_and_cleaned() {
 #[test]
 fn damaged_messages_cause_no_panic() {
     use crate::mesh::message::{frame, message};
-    let mut random = Random(42);
+    let mut random = Random::new(42);
     let row = |random: &mut Random| match random.below(3) {
         0 => sample::latency_row(64, 1 + random.below(1000)),
         other => sample::bandwidth_row(if other == 1 { 64 } else { 128 }, random.below(1 << 40)),

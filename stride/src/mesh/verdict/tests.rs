@@ -1,22 +1,7 @@
 use super::*;
 use crate::mesh::schedule::rounds;
+use crate::random::Random;
 use crate::report::sample;
-
-/// A generator of pseudo-random numbers (xorshift), whose sums are distributed almost normally.
-struct Random(u64);
-
-impl Random {
-    fn unit(&mut self) -> f64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) as f64 / (1u64 << 53) as f64
-    }
-
-    fn normal(&mut self) -> f64 {
-        (0..12).map(|_| self.unit()).sum::<f64>() - 6.0
-    }
-}
 
 fn ranks(count: Rank) -> Vec<RankInfo> {
     let rank = |rank| RankInfo {
@@ -39,7 +24,7 @@ fn judged(
     is_latency: bool,
     share: &dyn Fn(u32, Rank, Rank) -> f64,
 ) -> Verdict {
-    let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut random = Random::new(seed);
     let mut cells = Vec::new();
     for (round, number) in rounds(count, rails, &[Mode::Quiet], None).into_iter().zip(0..) {
         for (from, to) in round.pairs {
@@ -183,7 +168,7 @@ fn failed_and_missing_cells_do_not_disturb_the_others() {
 fn cells_without(lost: &[Rank]) -> (Vec<Cell>, Vec<RankInfo>) {
     let mut ranks = ranks(8);
     lost.iter().for_each(|rank| ranks[*rank as usize].error = Some("it left".to_owned()));
-    let (mut cells, mut random) = (Vec::new(), Random(5));
+    let (mut cells, mut random) = (Vec::new(), Random::new(5));
     for (from, to) in rounds(8, 1, &[Mode::Quiet], None).into_iter().flat_map(|round| round.pairs) {
         let is_lost = lost.contains(&from) || lost.contains(&to);
         let messages = (20_000.0 * (0.05 * random.normal()).exp()) as u64;

@@ -210,7 +210,8 @@ fn document(
         });
         let threshold_percent = baseline.is_some().then_some(threshold);
         let (changes, missing) = compared.unwrap_or_default();
-        let is_held = is_compared && misses.is_empty() && missing == 0 && !changes.iter().any(|change| change.is_worse);
+        let is_held =
+            is_compared && misses.is_empty() && missing == 0 && !changes.iter().any(|changed| changed.change.is_worse);
         document.limits = Some(Judgement { is_held, misses, threshold_percent, changes, missing });
     }
     document
@@ -241,20 +242,17 @@ fn report(document: &Document, judgement: &Judgement) {
     /// Number of lines of each kind.
     const MOST: usize = 5;
     let pair = |from, to| format!("{} to {}", document.label(from), document.label(to));
-    for miss in judgement.misses.iter().take(MOST) {
+    for limits::Missed { from, to, miss, .. } in judgement.misses.iter().take(MOST) {
         let found = miss.found.map_or_else(|| "nothing".to_owned(), |found| format!("{found:.3}"));
-        let (pair, size) = (pair(miss.from, miss.to), miss.size_bytes);
+        let (pair, size) = (pair(*from, *to), miss.size_bytes);
         print_line(&format!("missed: {pair}, {size} B: {found}; {} is {}", miss.option, miss.limit));
     }
-    let mut worse: Vec<_> = judgement.changes.iter().filter(|change| change.is_worse).collect();
-    worse.sort_by(|one, other| one.gain_percent.unwrap_or(f64::MIN).total_cmp(&other.gain_percent.unwrap_or(f64::MIN)));
-    for change in worse.iter().take(MOST) {
+    let mut worse: Vec<_> = judgement.changes.iter().filter(|changed| changed.change.is_worse).collect();
+    let gain = |changed: &limits::Changed| changed.change.gain_percent.unwrap_or(f64::MIN);
+    worse.sort_by(|one, other| gain(one).total_cmp(&gain(other)));
+    for limits::Changed { from, to, change, .. } in worse.iter().take(MOST) {
         let gain = change.gain_percent.map_or_else(String::new, |gain| format!("{gain:+.1} % "));
-        print_line(&format!(
-            "worse: {}, {} B: {gain}than the baseline",
-            pair(change.from, change.to),
-            change.size_bytes
-        ));
+        print_line(&format!("worse: {}, {} B: {gain}than the baseline", pair(*from, *to), change.size_bytes));
     }
     for (count, what) in
         [(judgement.misses.len(), "results miss a limit"), (worse.len(), "results are worse than the baseline")]

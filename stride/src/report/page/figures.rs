@@ -199,6 +199,12 @@ fn spread(sizes: &[u64], most: usize) -> Vec<u64> {
     (0..most).map(|at| sizes[at * (sizes.len() - 1) / (most - 1)]).collect()
 }
 
+/// Returns a curve without an area, or `None` if it has no points.
+fn line(name: &str, colour: usize, points: Vec<Point>, describe: fn(&Curve, &Point) -> String) -> Option<Curve> {
+    let name = name.to_owned();
+    (!points.is_empty()).then_some(Curve { name, colour, is_second: false, points, band: Vec::new(), describe })
+}
+
 /// The rates of the intervals of a size.
 fn over_time(name: &str, colour: usize, row: &Row) -> Option<Curve> {
     let bandwidth = row.bandwidth().filter(|one| is_drawn(one.interval) && one.intervals.len() > 1)?;
@@ -213,15 +219,7 @@ fn over_time(name: &str, colour: usize, row: &Row) -> Option<Curve> {
         let [start, end] = [point.x - point.more, point.x].map(|seconds| fixed(seconds, 8, 3));
         format!("{}\n{start} to {end} s: {} Gb/s", curve.name, fixed(point.y, 9, 3))
     };
-    let points: Vec<_> = intervals.iter().enumerate().filter_map(point).collect();
-    (!points.is_empty()).then(|| Curve {
-        name: name.to_owned(),
-        colour,
-        is_second: false,
-        points,
-        band: Vec::new(),
-        describe,
-    })
+    line(name, colour, intervals.iter().enumerate().filter_map(point).collect(), describe)
 }
 
 /// The latency of a size by percentile.
@@ -246,14 +244,7 @@ fn percentiles(name: &str, colour: usize, row: &Row) -> Option<Curve> {
         y if point.more == 0.0 => format!("{}\nminimum: {y} us", curve.name),
         y => format!("{}\n{} % of the samples: at most {y} us", curve.name, fixed(point.more, 8, 5)),
     };
-    (!points.is_empty()).then(|| Curve {
-        name: name.to_owned(),
-        colour,
-        is_second: false,
-        points,
-        band: Vec::new(),
-        describe,
-    })
+    line(name, colour, points, describe)
 }
 
 #[cfg(test)]
