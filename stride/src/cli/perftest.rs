@@ -98,7 +98,7 @@ const WORDS: &[(&[&str], Here)] = &[
     (&["--connectionless"], Missing("multicast is not supported")),
     (&["--cuda_mem_type"], Missing("GPU memory is device memory")),
     (&["--use_cuda_pcie_mapping", "--use_data_direct"], Missing("--gpu-registration has dmabuf and address")),
-    (&["--gpu_touch"], Missing("no kernel runs on the GPU during a test")),
+    (&["--gpu_touch"], Replaced("no kernel runs on the GPU during a test", "run a program of the GPU beside it")),
     (
         &[
             "--use_musa",
@@ -131,7 +131,7 @@ const WORDS: &[(&[&str], Here)] = &[
     (&["--report-counters"], Named("--counters")),
     (&["--connection"], Named("--transport")),
     (&["--pin_cores"], Named("--cpu")),
-    (&["--numa_node"], Named("--cpu, with the processors of that node")),
+    (&["--numa_node"], Named("--cpu, with the processors of that node, which also places the memory")),
     (&["-V", "--version"], Named("`stride-perf --version`")),
     (&["-A", "--atomic_type"], Named("--atomic fadd or cswap")),
     (&["-T", "--tos"], Named("--tclass")),

@@ -42,14 +42,25 @@ impl Nodes {
         self.0.iter().filter(|(_, own)| has(own)).map(|(node, _)| *node).collect()
     }
 
+    /// Returns all processors of the nodes to which these processors belong. The list is empty if the machine has only
+    /// one node with processors.
+    pub(super) fn around(&self, cpus: &[u32]) -> Vec<u32> {
+        let nodes = self.of(cpus);
+        let of_these = |(node, _): &&(u32, Vec<u32>)| nodes.contains(node) && self.has_several();
+        self.0.iter().filter(of_these).flat_map(|(_, own)| own).copied().collect()
+    }
+
+    fn has_several(&self) -> bool {
+        self.0.iter().filter(|(_, own)| !own.is_empty()).count() > 1
+    }
+
     /// Returns the processors to which threads are bound by default, which are those of the device's node. Returns
     /// `None` if the machine has only one node with processors, or if the device's node has none. Also returns `None`
     /// if the threads are already bound, which is the case if they may not run on all `online` processors.
     pub(super) fn bound(&self, node: Option<u32>, allowed: &[u32], online: &[u32]) -> Option<Vec<u32>> {
-        let has_several = self.0.iter().filter(|(_, own)| !own.is_empty()).count() > 1;
         let is_placed = online.is_empty() || online.iter().any(|cpu| !allowed.contains(cpu));
         let (_, own) = self.0.iter().find(|(number, own)| Some(*number) == node && !own.is_empty())?;
-        (has_several && !is_placed).then(|| own.clone())
+        (self.has_several() && !is_placed).then(|| own.clone())
     }
 
     /// Returns those processors of `among` that belong to the node, in the syntax of `--cpu`. The text is empty if
@@ -158,6 +169,8 @@ mod tests {
         let all: Vec<u32> = (0..16).collect();
         assert_eq!(nodes.near(Some(1), &all), "4-7,12-15");
         assert_eq!(nodes.near(Some(1), &[2, 6, 7]), "6-7");
+        assert_eq!(nodes.around(&[5]), [4, 5, 6, 7, 12, 13, 14, 15]);
+        assert_eq!((nodes.around(&[0, 5]).len(), nodes.around(&[]).len(), nodes.around(&[99]).len()), (16, 0, 0));
         for none in [None, Some(2), Some(3)] {
             assert_eq!(nodes.near(none, &all), "");
         }
@@ -180,6 +193,7 @@ mod tests {
         }
         let one = Nodes(vec![(0, all.clone()), (1, Vec::new())]);
         assert_eq!(one.bound(Some(0), &all, &all), None, "all is near");
+        assert_eq!(one.around(&[5]), [0_u32; 0], "all is near");
         assert_eq!(Nodes::default().bound(Some(0), &all, &all), None);
     }
 

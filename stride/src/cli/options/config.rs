@@ -58,6 +58,8 @@ pub(in crate::cli) struct Local {
     #[arg(long, hide_short_help = true)]
     pub(in crate::cli) huge_pages: bool,
     /// Processors for the threads, assigned in turn, such as 0,2-5.
+    ///
+    /// The memory of a thread is on the NUMA node of its processor.
     #[arg(long, value_name = "LIST", value_parser = values::cpus, hide_short_help = true)]
     pub(in crate::cli) cpu: Option<Cpus>,
     /// How to register GPU memory [default: dmabuf, else address].

@@ -25,7 +25,7 @@ use super::{contents, device};
 use super::{vendor, worker};
 use crate::endpoint::counters::Counters;
 use crate::endpoint::interval::{Intervals, SHORTEST, length};
-use crate::endpoint::numa;
+use crate::endpoint::numa::{self, Nodes};
 use crate::endpoint::{Changes, Endpoint, Path, PeerInfo, PortInfo, QpAddress, Role, StepProgress};
 use crate::plan::{Plan, RunLength, SideConfig, cpus};
 use crate::stats::Figures;
@@ -114,13 +114,18 @@ impl VerbsEndpoint {
 
     /// Creates the queue pairs of a port for all of its threads.
     fn make_ends_at(&self, at: usize, port_info: &PortInfo, path: &Path) -> Result<(Vec<WorkerResources>, PeerInfo)> {
-        let _bound = numa::bind(&near(port_info));
+        let (near, nodes) = (near(port_info), Nodes::of_system());
         let (plan, port_context, threads) = (&self.plan, &self.ports[at], self.threads());
         // Queue pairs are distributed evenly among the threads. If their number is not a multiple of the number of
         // threads, the first threads have one queue pair more.
         let queue_pairs = plan.queues.queue_pairs / plan.ports();
         let share = |thread: u32| queue_pairs / threads + u32::from(thread < queue_pairs % threads);
-        let make = |thread| WorkerResources::new(&port_context.pd, plan, &port_context.memory, thread, share(thread));
+        let make = |thread| {
+            // Memory is allocated near the processor that uses it first. This thread may use the whole node, because
+            // threads that a driver starts here stay bound.
+            let _bound = numa::bind(&nodes.around(worker::processors(port_info, &near, thread as usize)));
+            WorkerResources::new(&port_context.pd, plan, &port_context.memory, thread, share(thread))
+        };
         let resources: Vec<WorkerResources> = (0..threads).map(make).collect::<Result<_>>()?;
         let gid = match self.gid_index(path) {
             Some(index) => {
@@ -230,11 +235,14 @@ impl Endpoint for VerbsEndpoint {
 
     fn prepare(&mut self, size: u64) -> Result<()> {
         let (plan, role, threads) = (&self.plan, self.role, self.threads() as usize);
+        let nodes = Nodes::of_system();
         for (port_info, resources) in self.port_info.all().zip(self.resources.chunks_mut(threads)) {
-            // With on-demand paging, the pages of the memory are used here for the first time, and are allocated near
-            // the processor that uses them first.
-            let _bound = numa::bind(&near(port_info));
-            resources.iter_mut().try_for_each(|worker| step::prepare(worker, plan, role, size))?;
+            let near = near(port_info);
+            for (thread, worker) in resources.iter_mut().enumerate() {
+                // With on-demand paging, the pages of the memory are used here for the first time.
+                let _bound = numa::bind(&nodes.around(worker::processors(port_info, &near, thread)));
+                step::prepare(worker, plan, role, size)?;
+            }
         }
         self.ports.iter_mut().filter_map(|port_context| port_context.counters.as_mut()).for_each(Counters::begin);
         Ok(())

@@ -5,11 +5,17 @@ use rustix::thread::{UnshareFlags, unshare_unsafe};
 use crate::endpoint::numa;
 use crate::endpoint::port_info::PortInfo;
 
+/// Returns the processors of a thread, which are its own, or otherwise those near the device. The list is empty if the
+/// system chooses.
+pub(super) fn processors<'p>(port_info: &'p PortInfo, near: &'p [u32], index: usize) -> &'p [u32] {
+    let own = port_info.cpus.get(index % port_info.cpus.len().max(1));
+    own.map_or(near, std::slice::from_ref)
+}
+
 /// Binds this new thread to its processor, or to the processors near the device. Also gives the thread a table of file
 /// descriptors of its own.
 pub(super) fn begin(port_info: &PortInfo, near: &[u32], index: usize) {
-    let own = port_info.cpus.get(index % port_info.cpus.len().max(1));
-    let cpus = own.map_or(near, std::slice::from_ref);
+    let cpus = processors(port_info, near, index);
     if !cpus.is_empty() {
         // Ignores the error, because binding succeeded when the side was opened.
         let _ = numa::run_on(cpus);
