@@ -147,6 +147,27 @@ fn named_paths_exist() {
     }
 }
 
+/// The names in backticks in the last cell of each row of the tables.
+fn tests_of_rows(text: &str) -> Vec<String> {
+    let rows = text.lines().filter(|line| line.starts_with("| ") && !line.starts_with("|---"));
+    let cells = rows.filter_map(|line| line.trim_end_matches('|').rsplit(" | ").next());
+    let names = cells.flat_map(|cell| cell.split('`').skip(1).step_by(2));
+    // The simulator is a program of many tests.
+    names.filter(|name| *name != "sim").map(str::to_owned).collect()
+}
+
+#[test]
+fn tests_against_faults_exist() {
+    let folders = ["trespass/", "trespass-rpc/", "tests/models/"];
+    let is_source = |path: &&String| path.ends_with(".rs") && folders.iter().any(|folder| path.starts_with(folder));
+    let sources: Vec<String> = all().iter().filter(is_source).map(|path| read(&root().join(path))).collect();
+    let names = tests_of_rows(&read(&root().join("docs/faults.md")));
+    assert!(names.len() > 80, "{names:?}");
+    let is_gone = |name: &&String| !sources.iter().any(|text| text.contains(&format!("fn {name}(")));
+    let gone: Vec<&String> = names.iter().filter(is_gone).collect();
+    assert!(gone.is_empty(), "docs/faults.md: {gone:?}");
+}
+
 #[test]
 fn missing_targets_are_found() {
     let text = "# One thing\n[a](#one-thing) [b](#other) [c](README.md) [d](no/such.md) [e](README.md#no-such)\n```\n[f](gone)\n```\n";
