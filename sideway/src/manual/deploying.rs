@@ -1,4 +1,4 @@
-//! What a machine requires to run a program: packages, permissions, and settings of containers.
+//! What a machine requires to run a program: packages, kernel modules, permissions and versions.
 //!
 //! # One binary for all machines
 //!
@@ -66,44 +66,15 @@
 //!   `/dev/infiniband/rdma_cm`. The user needs read and write access to these files. Most distributions grant it to all
 //!   users (`crw-rw-rw-`). [`OpenDeviceError`](crate::ibverbs::device::OpenDeviceError) names the file.
 //! - **Locked memory.** Registered memory is pinned and counts against `RLIMIT_MEMLOCK`, as do the queues of many
-//!   drivers. The default limit is 8 MiB on current systems and 64 KiB on older ones. If the limit is exceeded,
-//!   registration fails with `ENOMEM`. Processes with `CAP_IPC_LOCK` have no limit.
-//!
-//!   | program started by | how to raise the limit |
-//!   |---|---|
-//!   | a shell or login | `/etc/security/limits.conf`: `* - memlock unlimited`, log in again; check with `ulimit -l` |
-//!   | a systemd service | `LimitMEMLOCK=infinity` in its unit; limits.conf does not apply |
-//!   | Docker, Podman | `--ulimit memlock=-1`, or `--cap-add IPC_LOCK` |
-//!   | Kubernetes | `capabilities: add: [IPC_LOCK]`; a pod has no field for resource limits |
-//!   | Slurm and similar | the job inherits the daemon's limit |
+//!   drivers. If the limit is exceeded, registration fails with `ENOMEM`. Processes with `CAP_IPC_LOCK` have no limit.
 //! - **Raw packets and flow rules** require `CAP_NET_RAW`. Ports of the connection manager below 1024 require
 //!   `CAP_NET_BIND_SERVICE`.
 //!
-//! # Containers
+//! # Containers, limits, ports
 //!
-//! The image provides user space; the host provides the kernel and its modules.
-//!
-//! ```console
-//! $ docker run --device /dev/infiniband/uverbs0 --device /dev/infiniband/rdma_cm \
-//!       --ulimit memlock=-1 --network host IMAGE
-//! ```
-//!
-//! - Install the packages above in the image. The drivers in the image must support the device. An image that is older
-//!   than the NIC may list no devices.
-//! - `/sys` must contain `class/infiniband` and `class/infiniband_verbs`, as it does unless these folders are masked.
-//! - **Network.** RoCE GIDs are the addresses of a network interface, so a container without that interface has no
-//!   usable GID. With `--network host`, the container has all GIDs of the host. Without `--network host`, move the
-//!   interface, or a virtual function of the NIC, into the container's network namespace. `rdma system show` reports
-//!   whether namespaces share devices or own them exclusively.
-//! - **Kubernetes.** A device plugin provides the device files as a resource, under a name that is configured. SR-IOV
-//!   plugins also provide an interface.
-//!
-//!   ```yaml
-//!   resources:
-//!     limits: { rdma/hca_shared_devices_a: 1 } # the name that the plugin was configured with
-//!   securityContext:
-//!     capabilities: { add: [IPC_LOCK] }
-//!   ```
+//! The page `docs/deploying.md` of the repository has a checklist, the ways to raise the limit of locked memory, the
+//! settings of systemd, Docker and Kubernetes, and the ports to open. The drivers of an image must support the device: an
+//! image that is older than the NIC may list no devices.
 //!
 //! # Environment variables
 //!

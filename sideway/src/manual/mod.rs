@@ -17,7 +17,7 @@
 //! Testing, deploying and porting:
 //!
 //! - [`testing`]: testing on a software NIC, also in CI, and injecting faults.
-//! - [`deploying`]: packages, permissions and containers.
+//! - [`deploying`]: packages, kernel modules, permissions and versions.
 //! - [`porting`]: from sideway 0.4 on crates.io, and from the `ibverbs` crate.
 //!
 //! Reference:

@@ -1,4 +1,4 @@
-//! Links, and files and folders in backticks, in the documents exist.
+//! Links, and files and folders in backticks, in the documents exist. So do the tests and messages that pages name.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -166,6 +166,30 @@ fn tests_against_faults_exist() {
     let is_gone = |name: &&String| !sources.iter().any(|text| text.contains(&format!("fn {name}(")));
     let gone: Vec<&String> = names.iter().filter(is_gone).collect();
     assert!(gone.is_empty(), "docs/faults.md: {gone:?}");
+}
+
+/// The parts of the messages in the first cell of each row. `…` stands for names and numbers.
+fn messages(text: &str) -> Vec<&str> {
+    let cells = text.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
+    cells.flat_map(|cell| cell.split('…')).map(str::trim).filter(|part| part.len() > 3).collect()
+}
+
+/// The code of a source file, in which the strings have no line breaks.
+fn code(text: &str) -> String {
+    let lines = text.lines().map(str::trim_start).filter(|line| !line.starts_with("//"));
+    lines.map(|line| line.strip_suffix('\\').map_or_else(|| format!("{line}\n"), str::to_owned)).collect()
+}
+
+#[test]
+fn messages_of_the_guide_are_in_the_code() {
+    let is_source = |path: &&String| path.ends_with(".rs") && !path.starts_with("tests/");
+    let sources: Vec<String> = all().iter().filter(is_source).map(|path| code(&read(&root().join(path)))).collect();
+    let page = read(&root().join("docs/errors.md"));
+    let messages = messages(&page);
+    assert!(messages.len() > 40, "{messages:?}");
+    let is_gone = |part: &&&str| !sources.iter().any(|text| text.contains(&part.replace('"', "\\\"")));
+    let gone: Vec<&&str> = messages.iter().filter(is_gone).collect();
+    assert!(gone.is_empty(), "docs/errors.md: {gone:?}");
 }
 
 #[test]

@@ -1,6 +1,7 @@
-//! The repository itself: files that documents name exist, and every function has its row.
+//! The repository itself: what documents name exists, and every function has its row.
 
 mod architecture;
+mod commands;
 mod coverage;
 mod documents;
 mod errors;
