@@ -7,18 +7,21 @@ use rdma_mummy_sys::load::{gate, provider};
 use thiserror::Error;
 
 use crate::sys::{fork, unpoisoned};
+use crate::verbs::limits::Profile;
 use crate::verbs::{completion_channel, device, table};
 use crate::{cm, wiring};
 
 /// Name of the environment variable that lists the devices to register. [`Builder::new`] describes its format.
 pub const DEVICES_VARIABLE: &str = "SOFTRNIC_DEVICES";
+/// Name of the environment variable that selects a [`Profile`]: `connectx`.
+pub const PROFILE_VARIABLE: &str = "SOFTRNIC_PROFILE";
 /// Maximum number of devices. A larger number is probably a mistake, so it is rejected.
 const MAX_DEVICES: usize = 1024;
 /// Name of the provider in `rdma-mummy-sys`.
 const PROVIDER: &str = "softrnic";
 
-/// Names of the registered devices; `None` before the registration.
-static REGISTERED: Mutex<Option<Vec<String>>> = Mutex::new(None);
+/// Names and profile of the registered devices; `None` before the registration.
+static REGISTERED: Mutex<Option<(Vec<String>, Option<Profile>)>> = Mutex::new(None);
 
 /// A list of soft devices to register.
 ///
@@ -29,6 +32,7 @@ static REGISTERED: Mutex<Option<Vec<String>>> = Mutex::new(None);
 #[derive(Clone, Debug, Default)]
 pub struct Builder {
     names: Option<Vec<String>>,
+    profile: Option<Profile>,
 }
 
 impl Builder {
@@ -47,6 +51,22 @@ impl Builder {
         self
     }
 
+    /// Gives the devices the limits of a NIC, so that a test fails here if it would fail there. By default, the
+    /// environment variable `SOFTRNIC_PROFILE` selects the profile; if it is absent or empty, there is none. iWARP devices
+    /// ignore the profile.
+    ///
+    /// ```
+    /// use softrnic::{Builder, Profile};
+    ///
+    /// Builder::new().like(Profile::ConnectX).register()?;
+    /// # Ok::<(), softrnic::RegisterError>(())
+    /// ```
+    #[must_use]
+    pub fn like(mut self, profile: Profile) -> Self {
+        self.profile = Some(profile);
+        self
+    }
+
     /// Registers the devices in this process. Registering the same devices again has no effect.
     ///
     /// # Errors
@@ -61,16 +81,21 @@ impl Builder {
                 None => default_names(),
             },
         };
+        let profile = match (self.profile, env::var_os(PROFILE_VARIABLE)) {
+            (None, Some(text)) => profile_named(&text.to_string_lossy())?,
+            (profile, _) => profile,
+        };
+        let asked = (names, profile);
         // A fork waits until this guard is dropped. A child therefore inherits an unlocked mutex, and a registration
         // that is either complete or has not begun.
         let _hold = gate::hold();
         let mut registered = unpoisoned(REGISTERED.lock());
         match &*registered {
-            Some(before) if *before == names => Ok(()),
-            Some(before) => Err(RegisterError::Registered { devices: before.clone() }),
+            Some(before) if *before == asked => Ok(()),
+            Some((names, _)) => Err(RegisterError::Registered { devices: names.clone() }),
             None => {
                 // The devices are created before the provider is registered, so that every device list contains them.
-                device::make(&names);
+                device::make(&asked.0, asked.1);
                 fork::watch();
                 // SAFETY: each function of the table behaves as rdma-core documents it, and does not write `_ops` of
                 // the devices.
@@ -80,7 +105,7 @@ impl Builder {
                 }
                 .map_err(RegisterError::Provider)?;
                 wiring::connect();
-                *registered = Some(names);
+                *registered = Some(asked);
                 Ok(())
             }
         }
@@ -139,13 +164,19 @@ pub enum RegisterError {
         /// The value of the variable.
         text: String,
     },
+    /// The value of `SOFTRNIC_PROFILE` names no profile.
+    #[error("invalid {PROFILE_VARIABLE} {text}: no such profile; choose connectx, or unset it")]
+    Profile {
+        /// The value of the variable.
+        text: String,
+    },
     /// The list contains too many devices.
     #[error("cannot register {count} devices: the limit is {MAX_DEVICES}; choose fewer")]
     Many {
         /// The number of devices in the list.
         count: usize,
     },
-    /// This process has already registered other devices, which stay registered.
+    /// This process has already registered other devices, or these with another profile. They stay registered.
     #[error("cannot register devices: this process has registered others ({}); register all of them at once", .devices.join(", "))]
     Registered {
         /// The names of the registered devices.
@@ -163,6 +194,15 @@ impl From<RegisterError> for io::Error {
             _ => io::ErrorKind::InvalidInput,
         };
         Self::new(kind, error)
+    }
+}
+
+/// Parses the value of `SOFTRNIC_PROFILE`.
+fn profile_named(text: &str) -> Result<Option<Profile>, RegisterError> {
+    match text.trim() {
+        "" => Ok(None),
+        "connectx" => Ok(Some(Profile::ConnectX)),
+        other => Err(RegisterError::Profile { text: other.to_owned() }),
     }
 }
 
@@ -234,6 +274,14 @@ mod tests {
             assert_eq!(from_variable(text), Err(RegisterError::Number { text: text.to_owned() }));
         }
         assert_eq!(from_variable("-").map(|names| names.join(" ")).as_deref(), Ok("-"));
+    }
+
+    #[test]
+    fn profile_is_selected_by_its_name() {
+        assert_eq!(profile_named(" connectx\n"), Ok(Some(Profile::ConnectX)));
+        assert_eq!(profile_named(""), Ok(None));
+        let error = profile_named("mlx4").unwrap_err().to_string();
+        assert_eq!(error, "invalid SOFTRNIC_PROFILE mlx4: no such profile; choose connectx, or unset it");
     }
 
     #[test]

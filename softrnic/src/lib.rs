@@ -61,10 +61,11 @@ pub(crate) mod wire;
 mod builder;
 mod wiring;
 
-pub use builder::{Builder, DEVICES_VARIABLE, RegisterError, register};
+pub use builder::{Builder, DEVICES_VARIABLE, PROFILE_VARIABLE, RegisterError, register};
 pub use ipc::PEERS_VARIABLE;
 #[doc(hidden)]
 pub use verbs::files::{File, files, serve_files};
+pub use verbs::limits::Profile;
 
 /// Compiles the code of the README.
 #[cfg(doctest)]

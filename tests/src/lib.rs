@@ -29,3 +29,8 @@ pub struct Readme;
 #[cfg(doctest)]
 #[doc = include_str!("../../sideway/README.md")]
 pub struct SidewayReadme;
+
+/// Compiles and runs the code of the guide.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/testing.md")]
+pub struct Testing;

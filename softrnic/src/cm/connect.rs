@@ -21,14 +21,12 @@ use super::port::{self, Found};
 use super::transition::{ready_to_receive, ready_to_send, to_error};
 use super::{World, iwarp, world};
 use crate::sys::errno::Errno;
-use crate::wire::limits::MAX_RD_ATOMIC;
+use crate::verbs::kind;
 use crate::wire::packet::MAX_NUMBER;
 use crate::wire::transport::Fabric;
 
 /// The value that stands for the maximum, as in C.
 const MAXIMUM: u8 = RDMA_MAX_INIT_DEPTH as u8;
-/// The maximum that the device supports.
-const DEVICE_LIMIT: u8 = MAX_RD_ATOMIC as u8;
 /// How long a request to a port without a listener is retried before it is rejected. perftest with `-R` closes and
 /// reopens its listener between two connections, and relies on network latency to cover the gap.
 const GRACE: Duration = Duration::from_millis(100);
@@ -66,6 +64,17 @@ unsafe fn read(parameters: *const rdma_conn_param) -> Arguments {
     }
 }
 
+/// Returns the number of reads and atomics that the device supports for each direction.
+///
+/// # Safety
+///
+/// The identifier is alive.
+unsafe fn depth_limit(id: *mut rdma_cm_id) -> u8 {
+    // SAFETY: guaranteed by the caller.
+    let limit = unsafe { kind::Kind::of((*id).verbs) }.limits.max_rd_atomic;
+    u8::try_from(limit).unwrap_or(u8::MAX)
+}
+
 impl Arguments {
     /// Makes the checks that do not require the peer.
     ///
@@ -75,11 +84,13 @@ impl Arguments {
     unsafe fn check(&self, id: *mut rdma_cm_id) -> Result<(), Errno> {
         // SAFETY: guaranteed by the caller.
         let (tcp, qp, verbs) = unsafe { ((*id).ps == rdma_port_space::RDMA_PS_TCP, (*id).qp, (*id).verbs) };
-        let too_many = |requested: u8| tcp && requested != MAXIMUM && requested > DEVICE_LIMIT;
         let is_missing = qp.is_null() && self.null;
         if is_missing || verbs.is_null() {
             return Err(Errno::INVALID);
         }
+        // SAFETY: guaranteed by the caller.
+        let limit = unsafe { depth_limit(id) };
+        let too_many = |requested: u8| tcp && requested != MAXIMUM && requested > limit;
         if too_many(self.parameters.responder_resources) || too_many(self.parameters.initiator_depth) {
             return Err(Errno::INVALID);
         }
@@ -138,11 +149,11 @@ pub(super) unsafe extern "C" fn connect(id: *mut rdma_cm_id, conn_param: *mut rd
         let kind = if datagram { Kind::DatagramRequest } else { Kind::Request };
         let fabric = world().id(id.addr())?.fabric;
         // SAFETY: guaranteed by the caller.
-        let mut message = unsafe {
+        let (mut message, limit) = unsafe {
             given.check(id)?;
-            given.message(kind, id, (fabric, &data))?
+            (given.message(kind, id, (fabric, &data))?, depth_limit(id))
         };
-        let clamp = |requested: u8| if requested == MAXIMUM { DEVICE_LIMIT } else { requested };
+        let clamp = |requested: u8| if requested == MAXIMUM { limit } else { requested };
         {
             let mut world = world();
             let identifier = world.id(id.addr())?;
@@ -247,9 +258,9 @@ pub(super) unsafe extern "C" fn accept(id: *mut rdma_cm_id, conn_param: *mut rdm
         let kind = if datagram { Kind::DatagramReply } else { Kind::Reply };
         let fabric = world().id(id.addr())?.fabric;
         // SAFETY: guaranteed by the caller.
-        let message = unsafe {
+        let (message, limit) = unsafe {
             given.check(id)?;
-            given.message(kind, id, (fabric, &given.data))?
+            (given.message(kind, id, (fabric, &given.data))?, depth_limit(id))
         };
         let limits = {
             let mut world = world();
@@ -257,8 +268,7 @@ pub(super) unsafe extern "C" fn accept(id: *mut rdma_cm_id, conn_param: *mut rdm
             if identifier.state != State::Requested {
                 return Err(Errno::INVALID);
             }
-            let clamp =
-                |requested: u8, offered: u8| if requested == MAXIMUM { offered.min(DEVICE_LIMIT) } else { requested };
+            let clamp = |requested: u8, offered: u8| if requested == MAXIMUM { offered.min(limit) } else { requested };
             identifier.initiator_depth = clamp(given.parameters.initiator_depth, identifier.initiator_depth);
             identifier.responder_resources =
                 clamp(given.parameters.responder_resources, identifier.responder_resources);

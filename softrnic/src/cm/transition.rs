@@ -8,7 +8,7 @@ use std::os::fd::AsFd as _;
 use std::sync::Arc;
 
 use rdma_mummy_sys::{
-    ibv_access_flags as access, ibv_ah_attr, ibv_gid, ibv_mtu, ibv_qp, ibv_qp_attr, ibv_qp_attr_mask as mask,
+    ibv_access_flags as access, ibv_ah_attr, ibv_gid, ibv_qp, ibv_qp_attr, ibv_qp_attr_mask as mask,
     ibv_qp_state as qp_state, ibv_qp_type, rdma_cm_id,
 };
 
@@ -23,6 +23,7 @@ use crate::ipc::socket::is_this_process;
 use crate::qp::registry::QpRegistry;
 use crate::sys::errno::Errno;
 use crate::verbs::gid::index_of;
+use crate::verbs::kind::Kind;
 use crate::verbs::port::PORT;
 use crate::verbs::queue_pair::modify_qp;
 
@@ -54,6 +55,8 @@ fn attributes(id: *mut rdma_cm_id, state: qp_state) -> Result<(ibv_qp_attr, u32)
     // SAFETY: the identifier is alive; the attributes are numbers only.
     let (datagram, kind, attached, mut attr) =
         unsafe { (is_datagram(id), (*id).qp_type, !(*id).verbs.is_null(), mem::zeroed::<ibv_qp_attr>()) };
+    // SAFETY: the device of the identifier is open, or absent.
+    let limits = unsafe { Kind::of((*id).verbs) }.limits;
     let mut world = world();
     let id = world.current(id.addr())?;
     if !attached {
@@ -86,7 +89,7 @@ fn attributes(id: *mut rdma_cm_id, state: qp_state) -> Result<(ibv_qp_attr, u32)
         }
         qp_state::IBV_QPS_RTR => {
             attr.ah_attr = address_handle(id);
-            attr.path_mtu = ibv_mtu::IBV_MTU_4096;
+            attr.path_mtu = limits.active_mtu;
             (attr.dest_qp_num, attr.rq_psn) = (id.remote_qp, id.remote_psn);
             attr.max_dest_rd_atomic = id.responder_resources;
             let path = [

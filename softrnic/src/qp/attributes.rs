@@ -109,6 +109,8 @@ pub(crate) struct Parts {
     pub(crate) max_send_wr: u32,
     pub(crate) max_send_sge: u32,
     pub(crate) max_inline: u32,
+    /// The length of the longest message that the QP sends.
+    pub(crate) max_message: u32,
     pub(crate) signals_all: bool,
     pub(crate) events: Box<dyn PairEvents>,
 }

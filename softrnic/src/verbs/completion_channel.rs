@@ -307,7 +307,7 @@ mod tests {
     #[test]
     #[cfg_attr(miri, ignore = "reads /proc")]
     fn descriptor_reports_only_events() {
-        let device = Device::new("softiw0", 1);
+        let device = Device::new("softiw0", 1, None);
         // SAFETY: the device outlives the context, and the context the channel. Each object is destroyed once.
         unsafe {
             let context = open_device(device.as_c());

@@ -10,6 +10,7 @@ use rdma_mummy_sys::{ibv_context, ibv_device, ibv_fork_status};
 
 use super::files;
 use super::kind::Kind;
+use super::limits::Profile;
 use crate::sys;
 use crate::wire::address::Gid;
 
@@ -38,7 +39,7 @@ static DEVICES: OnceLock<Box<[&'static Device]>> = OnceLock::new();
 
 impl Device {
     /// Creates a device. `name` must be shorter than [`NAME_SIZE`], and `place` is the index of the device in the list.
-    pub(super) fn new(name: &str, place: c_int) -> Self {
+    pub(super) fn new(name: &str, place: c_int, profile: Option<Profile>) -> Self {
         // SAFETY: the struct consists of numbers and nullable function pointers; zero is valid for each.
         let mut c: ibv_device = unsafe { mem::zeroed() };
         let index = FIRST_INDEX.saturating_add(place);
@@ -49,7 +50,7 @@ impl Device {
             write(&mut c.ibdev_path, &format!("/sys/class/infiniband/{name}"));
             write(&mut c.dev_path, &format!("/sys/class/infiniband_verbs/{verbs_name}"));
         }
-        let kind = Kind::named(name);
+        let kind = Kind::named(name, profile);
         (c.node_type, c.transport_type) = (kind.node, kind.transport);
         Self { c: UnsafeCell::new(c), guid: guid(name).to_be(), index, kind }
     }
@@ -139,9 +140,9 @@ fn fnv(bytes: impl IntoIterator<Item = u8>) -> u64 {
 }
 
 /// Creates the devices. Only the first call has an effect.
-pub(crate) fn make(names: &[String]) {
+pub(crate) fn make(names: &[String], profile: Option<Profile>) {
     let _ = DEVICES.get_or_init(|| {
-        let make = |(name, place): (&String, c_int)| &*Box::leak(Box::new(Device::new(name, place)));
+        let make = |(name, place): (&String, c_int)| &*Box::leak(Box::new(Device::new(name, place, profile)));
         names.iter().zip(0..).map(make).collect()
     });
 }
@@ -210,7 +211,7 @@ mod tests {
 
     #[test]
     fn device_looks_like_a_roce_device() {
-        let device = Device::new("soft0", 0);
+        let device = Device::new("soft0", 0, None);
         // SAFETY: the device lives until the end of the test, and is not written.
         unsafe {
             let c = &*device.as_c();
@@ -225,14 +226,14 @@ mod tests {
 
     #[test]
     fn device_with_the_prefix_looks_like_an_rnic() {
-        let device = Device::new("softiw0", 1);
+        let device = Device::new("softiw0", 1, None);
         // SAFETY: the device lives until the end of the test, and is not written.
         let c = unsafe { &*device.as_c() };
         assert_eq!(c.node_type, ibv_node_type::IBV_NODE_RNIC);
         assert_eq!(c.transport_type, ibv_transport_type::IBV_TRANSPORT_IWARP);
         let gid = device.iwarp_gid().0;
         assert_eq!((gid[0] & 3, &gid[6..]), (2, &[0; 10][..]));
-        let fabrics = [&device, &Device::new("soft0", 0)].map(|device| device.kind().fabric);
+        let fabrics = [&device, &Device::new("soft0", 0, None)].map(|device| device.kind().fabric);
         assert_eq!(fabrics, [Fabric::Iwarp, Fabric::Host]);
     }
 
@@ -248,14 +249,14 @@ mod tests {
     fn guid_is_stable_and_unique() {
         assert_eq!(guid("soft0"), guid("soft0"));
         assert_ne!(guid("soft0"), guid("soft1"));
-        let first = Device::new("soft0", 0).guid().to_ne_bytes()[0];
+        let first = Device::new("soft0", 0, None).guid().to_ne_bytes()[0];
         assert_eq!(first & 3, 2, "locally administered, unicast");
     }
 
     #[test]
     fn longest_name_fits() {
         let long = "x".repeat(NAME_SIZE - 1);
-        assert_eq!(name(&Device::new(&long, 0)), long);
+        assert_eq!(name(&Device::new(&long, 0, None)), long);
     }
 
     #[test]

@@ -10,13 +10,13 @@ use rdma_mummy_sys::{ibv_access_flags, ibv_alloc_dm_attr, ibv_context, ibv_dm, i
 use super::context::Context;
 use super::failure;
 use super::guard::is_inherited;
+use super::kind::Kind;
 use super::memory_region::{self, Parts};
 use super::object::Object;
 use crate::mem::{Backing, Buffer};
 use crate::sys::errno::Errno;
 use crate::sys::usage::{Usage, Use};
 use crate::wire::bytes::{Segment, copy};
-use crate::wire::limits::MAX_DM_SIZE;
 
 /// NICs copy device memory in units of this many bytes.
 const UNIT: u64 = 4;
@@ -88,7 +88,8 @@ pub(crate) unsafe extern "C" fn alloc_dm(context: *mut ibv_context, attr: *mut i
     if attr.comp_mask != 0 {
         return failure::null(Errno::INVALID);
     }
-    if attr.length as u64 > MAX_DM_SIZE {
+    // SAFETY: guaranteed by the caller.
+    if attr.length as u64 > unsafe { Kind::of(context) }.limits.max_dm_size {
         return failure::null(Errno::NO_MEMORY);
     }
     let alignment = 1usize.checked_shl(attr.log_align_req).unwrap_or(0).max(64);

@@ -84,7 +84,7 @@ impl Files {
         }
         self.0.push((format!("/dev/infiniband/{verbs_name}"), File::CharacterDevice));
 
-        let attributes = query_device::attributes(device.guid());
+        let attributes = query_device::attributes(device);
         self.text(format!("{folder}/vendor"), format_args!("{:#06x}", attributes.vendor_id));
         self.text(format!("{folder}/device"), format_args!("{:#06x}", attributes.vendor_part_id));
         // All processors reach the device equally well.

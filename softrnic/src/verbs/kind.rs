@@ -9,6 +9,7 @@ use rdma_mummy_sys::{
 
 use super::device::Device;
 use super::gid::TABLE_LENGTH;
+use super::limits::{self, Limits, Profile};
 use crate::sys::errno::Errno;
 use crate::wire::operation::Service;
 use crate::wire::transport::Fabric;
@@ -35,6 +36,7 @@ pub(crate) struct Kind {
     pub(super) services: &'static [(ibv_qp_type, Service, OnDemand)],
     /// Whether QPs have no state RESET, so that a new one is in INIT.
     pub(super) begins_in_init: bool,
+    pub(crate) limits: &'static Limits,
 }
 
 /// The operations of a service that work on memory with on-demand paging: all operations of the service.
@@ -44,6 +46,7 @@ const DATAGRAMS: OnDemand = odp::IBV_ODP_SUPPORT_SEND.0 | odp::IBV_ODP_SUPPORT_R
 const UNRELIABLE: OnDemand = odp::IBV_ODP_SUPPORT_SEND.0 | odp::IBV_ODP_SUPPORT_RECV.0 | odp::IBV_ODP_SUPPORT_WRITE.0;
 const ATOMIC: OnDemand =
     DATAGRAMS | odp::IBV_ODP_SUPPORT_WRITE.0 | odp::IBV_ODP_SUPPORT_READ.0 | odp::IBV_ODP_SUPPORT_ATOMIC.0;
+const ON_DEMAND_OF_CONNECT_X: OnDemand = UNRELIABLE | odp::IBV_ODP_SUPPORT_READ.0;
 const RELIABLE: OnDemand = ATOMIC | odp::IBV_ODP_SUPPORT_FLUSH.0 | odp::IBV_ODP_SUPPORT_ATOMIC_WRITE.0;
 
 static IWARP: Kind = Kind {
@@ -60,9 +63,10 @@ static IWARP: Kind = Kind {
     port_flags: 0,
     services: &[(ibv_qp_type::IBV_QPT_RC, Service::Iwarp, ATOMIC)],
     begins_in_init: true,
+    limits: &limits::SOFT,
 };
 
-static HOST: Kind = Kind {
+const PLAIN: Kind = Kind {
     fabric: Fabric::Host,
     prefix: "",
     node: ibv_node_type::IBV_NODE_CA,
@@ -82,14 +86,33 @@ static HOST: Kind = Kind {
         (ibv_qp_type::IBV_QPT_XRC_RECV, Service::XrcReceive, RELIABLE),
     ],
     begins_in_init: false,
+    limits: &limits::SOFT,
+};
+
+static HOST: Kind = PLAIN;
+
+static CONNECT_X: Kind = Kind {
+    services: &[
+        (ibv_qp_type::IBV_QPT_RC, Service::ReliableConnection, ON_DEMAND_OF_CONNECT_X),
+        (ibv_qp_type::IBV_QPT_UC, Service::UnreliableConnection, 0),
+        (ibv_qp_type::IBV_QPT_UD, Service::UnreliableDatagram, odp::IBV_ODP_SUPPORT_SEND.0),
+        (ibv_qp_type::IBV_QPT_XRC_SEND, Service::XrcSend, 0),
+        (ibv_qp_type::IBV_QPT_XRC_RECV, Service::XrcReceive, 0),
+    ],
+    limits: &limits::CONNECT_X,
+    ..PLAIN
 };
 
 static KINDS: [&Kind; 2] = [&IWARP, &HOST];
 
 impl Kind {
-    /// Returns the kind of the device with this name.
-    pub(super) fn named(name: &str) -> &'static Self {
-        KINDS.into_iter().find(|kind| name.starts_with(kind.prefix)).unwrap_or(&HOST)
+    /// Returns the kind of the device with this name. No profile is one of iWARP devices, so they ignore it.
+    pub(super) fn named(name: &str, profile: Option<Profile>) -> &'static Self {
+        let kind = KINDS.into_iter().find(|kind| name.starts_with(kind.prefix)).unwrap_or(&HOST);
+        match profile {
+            Some(Profile::ConnectX) if kind.fabric == Fabric::Host => &CONNECT_X,
+            _ => kind,
+        }
     }
 
     /// Returns the kind of the device of a context. If the context or its device is null, which happens only in tests,
@@ -98,7 +121,7 @@ impl Kind {
     /// # Safety
     ///
     /// The context and its device are null or belong to this provider.
-    pub(super) unsafe fn of(context: *mut ibv_context) -> &'static Self {
+    pub(crate) unsafe fn of(context: *mut ibv_context) -> &'static Self {
         // SAFETY: guaranteed by the caller.
         unsafe { Device::of_context(context) }.map_or(&HOST, Device::kind)
     }

@@ -7,6 +7,7 @@ use rdma_mummy_sys::{ibv_mw, ibv_mw_type, ibv_pd};
 
 use super::context::Context;
 use super::failure;
+use super::kind::Kind;
 use super::object::Object;
 use super::protection_domain::ProtectionDomain;
 use crate::mem::{Memory, Window};
@@ -39,6 +40,10 @@ pub(crate) unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, kind: ibv_mw_type) -> 
     };
     // SAFETY: guaranteed by the caller.
     let domain = unsafe { ProtectionDomain::of(pd) };
+    // SAFETY: the context of a live domain is alive.
+    if unsafe { Kind::of(domain.c.context) }.limits.max_mw == 0 {
+        return failure::null(Errno::NOT_SUPPORTED);
+    }
     // SAFETY: the context of a live domain is alive.
     let context = unsafe { Context::of(domain.c.context) };
     match Memory::of_process().window(&domain.domain, is_type_2) {

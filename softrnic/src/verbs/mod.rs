@@ -21,6 +21,7 @@ pub(crate) mod gid;
 pub(crate) mod guard;
 pub(crate) mod import;
 pub(crate) mod kind;
+pub(crate) mod limits;
 pub(crate) mod memory_region;
 #[cfg(test)]
 mod memory_tests;

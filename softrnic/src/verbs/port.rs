@@ -32,10 +32,10 @@ pub(super) fn attributes(kind: &Kind) -> ibv_port_attr {
     ibv_port_attr {
         state: ibv_port_state::IBV_PORT_ACTIVE,
         max_mtu: ibv_mtu::IBV_MTU_4096,
-        active_mtu: ibv_mtu::IBV_MTU_4096,
+        active_mtu: kind.limits.active_mtu,
         gid_tbl_len: kind.gids as c_int,
         port_cap_flags: kind.port_capabilities,
-        max_msg_sz: limits::MAX_MSG_SIZE,
+        max_msg_sz: kind.limits.max_msg_size,
         bad_pkey_cntr: 0,
         qkey_viol_cntr: 0,
         pkey_tbl_len: 1,
@@ -166,7 +166,7 @@ mod tests {
             assert_eq!(query_port_speed(NO_CONTEXT, 1, &raw mut speed), 0);
             assert_eq!(query_port_speed(NO_CONTEXT, 2, &raw mut speed), libc::EINVAL);
         }
-        let attributes = attributes(Kind::named("soft0"));
+        let attributes = attributes(Kind::named("soft0", None));
         // Four lanes of 25 Gbit/s.
         assert_eq!((attributes.active_width, attributes.active_speed, speed), (2, 32, 4 * 250));
     }

@@ -1,13 +1,13 @@
 //! The attributes of a device: `struct ibv_device_attr` and its extension.
 
-use std::ffi::{c_char, c_int, c_uint};
+use std::ffi::{c_char, c_int};
 use std::mem::{self, offset_of};
 use std::ptr;
 
 use rdma_mummy_sys::{
-    IB_UVERBS_DEVICE_ATOMIC_WRITE, IB_UVERBS_DEVICE_FLUSH_GLOBAL, ibv_atomic_cap, ibv_context, ibv_cq_moderation_caps,
-    ibv_device_attr, ibv_device_attr_ex, ibv_device_cap_flags, ibv_odp_general_caps, ibv_pci_atomic_caps,
-    ibv_pci_atomic_op_size, ibv_qp_type, ibv_query_device_ex_input, ibv_values_ex, ibv_values_mask,
+    ibv_atomic_cap, ibv_context, ibv_cq_moderation_caps, ibv_device_attr, ibv_device_attr_ex, ibv_odp_general_caps,
+    ibv_pci_atomic_caps, ibv_pci_atomic_op_size, ibv_qp_type, ibv_query_device_ex_input, ibv_values_ex,
+    ibv_values_mask,
 };
 
 use super::device::Device;
@@ -18,36 +18,18 @@ use crate::sys::clock;
 use crate::sys::errno::Errno;
 use crate::wire::limits;
 
-/// The vendor ID of a soft device. No hardware vendor uses this ID.
-const NO_VENDOR: u32 = 0x00ff_ffff;
 /// Every page size of at least 4 KiB is reported, because the host manages the pages.
 const PAGE_SIZES: u64 = 0xffff_ffff_ffff_f000;
 /// The frequency of the device's clock in kHz. The clock counts nanoseconds.
 const CLOCK: u64 = 1_000_000;
-
-/// The capability flags that devices report.
-const CAPABILITIES: c_uint = {
-    use ibv_device_cap_flags as flags;
-    flags::IBV_DEVICE_CURR_QP_STATE_MOD.0
-        | flags::IBV_DEVICE_SYS_IMAGE_GUID.0
-        | flags::IBV_DEVICE_RC_RNR_NAK_GEN.0
-        | flags::IBV_DEVICE_SRQ_RESIZE.0
-        | flags::IBV_DEVICE_MEM_WINDOW.0
-        | flags::IBV_DEVICE_MEM_WINDOW_TYPE_2B.0
-        | flags::IBV_DEVICE_MEM_MGT_EXTENSIONS.0
-        | flags::IBV_DEVICE_XRC.0
-} as c_uint;
-
-/// The kernel's capability flags beyond the first 32 bits: flushes for visibility, and atomic writes. Flushes for
-/// persistence are unsupported.
-const MORE_CAPABILITIES: u64 = IB_UVERBS_DEVICE_FLUSH_GLOBAL | IB_UVERBS_DEVICE_ATOMIC_WRITE;
 
 /// Converts a value to a C number. A larger value becomes the largest C number.
 fn number(value: u32) -> c_int {
     c_int::try_from(value).unwrap_or(c_int::MAX)
 }
 
-pub(super) fn attributes(guid: u64) -> ibv_device_attr {
+pub(super) fn attributes(device: &Device) -> ibv_device_attr {
+    let (guid, own) = (device.guid(), device.kind().limits);
     // SAFETY: the struct consists of numbers, for which zero is valid.
     let mut attr: ibv_device_attr = unsafe { mem::zeroed() };
     let version = env!("CARGO_PKG_VERSION").bytes();
@@ -59,30 +41,30 @@ pub(super) fn attributes(guid: u64) -> ibv_device_attr {
     attr.sys_image_guid = guid;
     attr.max_mr_size = limits::MAX_MR_SIZE;
     attr.page_size_cap = PAGE_SIZES;
-    attr.vendor_id = NO_VENDOR;
+    (attr.vendor_id, attr.vendor_part_id) = (own.vendor_id, own.vendor_part_id);
     attr.max_qp = number(limits::MAX_QP);
     attr.max_qp_wr = number(limits::MAX_QP_WR);
-    attr.device_cap_flags = CAPABILITIES;
-    attr.max_sge = number(limits::MAX_SGE);
-    attr.max_sge_rd = number(limits::MAX_SGE);
+    attr.device_cap_flags = own.capabilities;
+    attr.max_sge = number(own.max_sge);
+    attr.max_sge_rd = number(own.max_sge);
     attr.max_cq = number(limits::MAX_CQ);
     attr.max_cqe = number(limits::MAX_CQE);
     attr.max_mr = number(limits::MAX_MR);
     attr.max_pd = number(limits::MAX_PD);
-    attr.max_qp_rd_atom = number(limits::MAX_RD_ATOMIC);
-    attr.max_res_rd_atom = number(limits::MAX_RD_ATOMIC.saturating_mul(limits::MAX_QP));
-    attr.max_qp_init_rd_atom = number(limits::MAX_RD_ATOMIC);
+    attr.max_qp_rd_atom = number(own.max_rd_atomic);
+    attr.max_res_rd_atom = number(own.max_rd_atomic.saturating_mul(limits::MAX_QP));
+    attr.max_qp_init_rd_atom = number(own.max_rd_atomic);
     // Atomics in host memory are also atomic with respect to the atomic instructions of programs, as IBV_ATOMIC_GLOB
     // promises. But UCX 1.13 uses only the atomics of devices that report IBV_ATOMIC_HCA.
     attr.atomic_cap = ibv_atomic_cap::IBV_ATOMIC_HCA;
-    attr.max_mw = number(limits::MAX_MW);
+    attr.max_mw = number(own.max_mw);
     attr.max_mcast_grp = number(limits::MAX_MCAST_GRP);
     attr.max_mcast_qp_attach = number(limits::MAX_MCAST_QP_ATTACH);
     attr.max_total_mcast_qp_attach = number(limits::MAX_MCAST_GRP.saturating_mul(limits::MAX_MCAST_QP_ATTACH));
     attr.max_ah = number(limits::MAX_AH);
     attr.max_srq = number(limits::MAX_SRQ);
-    attr.max_srq_wr = number(limits::MAX_SRQ_WR);
-    attr.max_srq_sge = number(limits::MAX_SGE);
+    attr.max_srq_wr = number(own.max_srq_wr);
+    attr.max_srq_sge = number(own.max_srq_sge);
     attr.max_pkeys = 1;
     attr.phys_port_cnt = PORT;
     attr
@@ -100,13 +82,14 @@ fn on_demand_operations(attr: &mut ibv_device_attr_ex, kind: &Kind) {
 fn extended_attributes(device: &Device) -> ibv_device_attr_ex {
     // SAFETY: the struct consists of numbers, for which zero is valid.
     let mut attr: ibv_device_attr_ex = unsafe { mem::zeroed() };
-    attr.orig_attr = attributes(device.guid());
+    let own = device.kind().limits;
+    attr.orig_attr = attributes(device);
     attr.completion_timestamp_mask = u64::MAX;
     attr.hca_core_clock = CLOCK;
-    attr.device_cap_flags_ex = u64::from(CAPABILITIES) | MORE_CAPABILITIES;
+    attr.device_cap_flags_ex = u64::from(own.capabilities) | own.more_capabilities;
     // Any values for moderation are accepted.
     attr.cq_mod_caps = ibv_cq_moderation_caps { max_cq_count: u16::MAX, max_cq_period: u16::MAX };
-    attr.max_dm_size = limits::MAX_DM_SIZE;
+    attr.max_dm_size = own.max_dm_size;
     // The operations that are atomic with respect to those of programs. RDMA has no swap.
     let size = ibv_pci_atomic_op_size::IBV_PCI_ATOMIC_OPERATION_8_BYTE_SIZE_SUP.0 as u16;
     attr.pci_atomic_caps = ibv_pci_atomic_caps { fetch_add: size, swap: 0, compare_swap: size };
@@ -127,7 +110,7 @@ unsafe fn device_of(context: *mut ibv_context) -> &'static Device {
 
 pub(crate) unsafe extern "C" fn query_device(context: *mut ibv_context, device_attr: *mut ibv_device_attr) -> c_int {
     // SAFETY: the context belongs to this provider, and the program provides space for the attributes.
-    unsafe { device_attr.write(attributes(device_of(context).guid())) };
+    unsafe { device_attr.write(attributes(device_of(context))) };
     0
 }
 
@@ -170,8 +153,9 @@ mod tests {
 
     #[test]
     fn reported_limits_are_the_enforced_ones() {
-        let attr = attributes(7);
-        assert_eq!((attr.node_guid, attr.sys_image_guid), (7, 7));
+        let device = Device::new("soft0", 0, None);
+        let attr = attributes(&device);
+        assert_eq!((attr.node_guid, attr.sys_image_guid), (device.guid(), device.guid()));
         assert_eq!(attr.max_qp_wr, limits::MAX_QP_WR as c_int);
         assert_eq!(attr.max_cqe, limits::MAX_CQE as c_int);
         assert_eq!(attr.phys_port_cnt, 1);
@@ -185,7 +169,7 @@ mod tests {
 
     #[test]
     fn query_writes_only_the_programs_size() {
-        let device = Box::new(Device::new("soft0", 0));
+        let device = Box::new(Device::new("soft0", 0, None));
         // SAFETY: the type has only numbers and nullable pointers, for which zero is valid.
         let mut context: ibv_context = unsafe { mem::zeroed() };
         context.device = device.as_c();

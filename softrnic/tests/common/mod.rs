@@ -29,6 +29,11 @@ pub(crate) fn register() {
 
 pub(crate) fn open(name: &CStr) -> *mut ibv_context {
     register();
+    opened(name)
+}
+
+/// Opens a device that is registered.
+pub(crate) fn opened(name: &CStr) -> *mut ibv_context {
     let mut count = 0;
     // SAFETY: the list has `count` devices, and is freed after its last use.
     unsafe {

@@ -11,6 +11,7 @@ mod connected;
 mod devices;
 mod environment;
 mod many;
+mod profile;
 mod rdmacm;
 mod signals;
 mod threads;

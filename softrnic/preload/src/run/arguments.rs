@@ -20,7 +20,9 @@ Options:
   -V, --version    Print version
 
 Environment:
-  SOFTRNIC_DEVICES       Names separated by commas, or a number [default: soft0]
+  SOFTRNIC_DEVICES       Names separated by commas, or a number
+                         [default: soft0,softiw0]
+  SOFTRNIC_PROFILE       `connectx`: the limits of that NIC [default: none]
   SOFTRNIC_PEERS         0 disables connections to other processes [default: 1]
   RDMA_MUMMY_RDMACM      librdmacm of `system` or `softrnic`
                          [default: system, if it has a device]

@@ -12,6 +12,7 @@ use crate::qp::registry::{QpRegistry, SharedEntry};
 use crate::qp::{Attributes, Destination, PairEvent, PairEvents, Parts, QueuePair, State};
 use crate::srq::{ReceiveEvents, ReceiveQueue};
 use crate::wire::address::{Gid, Path};
+use crate::wire::limits;
 use crate::wire::operation::{Operation, Service};
 
 /// The QP number of the peer.
@@ -118,6 +119,7 @@ impl World {
             max_send_wr: if is_shared { 0 } else { SLOTS },
             max_send_sge: 4,
             max_inline: 64,
+            max_message: limits::MAX_MSG_SIZE,
             signals_all: false,
             events: Box::new(IgnoreEvents),
         };

@@ -16,7 +16,6 @@ use crate::qp::send::work::SendWork;
 use crate::qp::{Attributes, QueuePair, Service, datagram};
 use crate::wire::address::{Gid, Path};
 use crate::wire::bytes::{self, Segment, Segments};
-use crate::wire::limits;
 use crate::wire::message::{Refusal, Reply, Request};
 use crate::wire::operation::Operation;
 use crate::wire::packet::{packet_count, psn_after};
@@ -259,15 +258,14 @@ fn manage(pair: &QueuePair, work: &SendWork) -> Outcome {
 
 /// Returns the length of a message, if the operation allows this length.
 fn message_length(pair: &QueuePair, work: &SendWork) -> Result<u64, ibv_wc_status> {
-    let length = work.length();
+    let (length, longest) = (work.length(), u64::from(pair.parts.max_message));
     let is_valid = match work.operation {
         Operation::CompareSwap { .. } | Operation::FetchAdd { .. } => length == ATOMIC_LENGTH && !work.is_inline,
         Operation::AtomicWrite { .. } => length == ATOMIC_LENGTH,
-        Operation::Read { .. } => length <= u64::from(limits::MAX_MSG_SIZE) && !work.is_inline,
+        Operation::Read { .. } => length <= longest && !work.is_inline,
         // The length of a flush counts bytes in the peer's memory. No data is transferred.
         Operation::Flush { .. } => return Ok(0),
-        _ if pair.parts.service == Service::UnreliableDatagram => length <= u64::from(limits::MTU),
-        _ => length <= u64::from(limits::MAX_MSG_SIZE),
+        _ => length <= longest,
     };
     if is_valid { Ok(length) } else { Err(ibv_wc_status::IBV_WC_LOC_LEN_ERR) }
 }

@@ -34,6 +34,7 @@ use crate::mem::{Access, Backing, Buffer, Memory, Piece, Region};
 use crate::qp::{PairEvent, PairEvents, SendWork};
 use crate::srq::{ReceiveEvents, ReceiveQueue};
 use crate::wire::address::{Gid, Path};
+use crate::wire::limits;
 use crate::wire::operation::Operation;
 
 pub(super) const LOCAL_WRITE: Access = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0;
@@ -181,6 +182,7 @@ impl End {
             max_send_wr: SLOTS,
             max_send_sge: 4,
             max_inline: 64,
+            max_message: if service == Service::UnreliableDatagram { limits::MTU } else { limits::MAX_MSG_SIZE },
             signals_all: false,
             events: Box::new(log.clone()),
         };

@@ -112,6 +112,7 @@ fn thousands_of_qps_work() {
                 max_send_wr: 1,
                 max_send_sge: 1,
                 max_inline: 0,
+                max_message: limits::MAX_MSG_SIZE,
                 signals_all: true,
                 events: Box::new(EventLog::default()),
             });

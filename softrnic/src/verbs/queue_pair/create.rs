@@ -21,6 +21,7 @@ use crate::verbs::completion_queue::Queue;
 use crate::verbs::context::Context;
 use crate::verbs::failure;
 use crate::verbs::kind::Kind;
+use crate::verbs::limits::Limits;
 use crate::verbs::object::Object;
 use crate::verbs::protection_domain::ProtectionDomain;
 use crate::verbs::shared_receive_queue::SharedReceiveQueue;
@@ -141,8 +142,8 @@ unsafe fn create(
     };
     uses.extend(sends.iter().chain(&completes_receives).map(|queue| queue.usage.begin()));
     uses.extend(shared.map(|shared| shared.usage.begin()));
-    let cap = granted(service, shared.is_some(), requested.cap)?;
-    let functions = operations.map(|operations| extended::functions(service, operations)).transpose()?;
+    let cap = granted(kind.limits, (service, operations), shared.is_some(), requested.cap)?;
+    let functions = operations.map(|operations| extended::functions(kind.limits, service, operations)).transpose()?;
 
     let events = Source::new(&open.events);
     let handles = Handles::of(&events);
@@ -160,6 +161,7 @@ unsafe fn create(
         max_send_wr: cap.max_send_wr,
         max_send_sge: cap.max_send_sge,
         max_inline: cap.max_inline_data,
+        max_message: kind.limits.max_message(service),
         signals_all: requested.sq_sig_all != 0,
         events: Box::new(Arc::clone(&handles)),
     })?;
@@ -224,9 +226,13 @@ unsafe fn shared<'q>(
     if may_share && at == context && shared.xrc.is_none() { Ok(Some(shared)) } else { Err(Errno::INVALID) }
 }
 
-/// Returns the granted capacities. They are at least the requested ones, and allow at least one piece per request. As
-/// with drivers, whose requests have a fixed smallest size, some inline data is always allowed.
-fn granted(service: Service, is_shared: bool, requested: ibv_qp_cap) -> Result<ibv_qp_cap, Errno> {
+/// Returns the granted capacities. They are at least the requested ones, and allow at least one piece per request.
+fn granted(
+    own: &Limits,
+    (service, operations): (Service, Option<u64>),
+    is_shared: bool,
+    requested: ibv_qp_cap,
+) -> Result<ibv_qp_cap, Errno> {
     let mut cap = requested;
     if service == Service::XrcReceive {
         (cap.max_send_wr, cap.max_send_sge, cap.max_inline_data) = (0, 0, 0);
@@ -235,13 +241,12 @@ fn granted(service: Service, is_shared: bool, requested: ibv_qp_cap) -> Result<i
         (cap.max_recv_wr, cap.max_recv_sge) = (0, 0);
     }
     let is_within = cap.max_send_wr.max(cap.max_recv_wr) <= limits::MAX_QP_WR
-        && cap.max_send_sge.max(cap.max_recv_sge) <= limits::MAX_SGE
-        && cap.max_inline_data <= limits::MAX_INLINE;
+        && cap.max_send_sge.max(cap.max_recv_sge) <= own.max_sge;
     if !is_within {
         return Err(Errno::INVALID);
     }
     if service != Service::XrcReceive {
-        cap.max_inline_data = cap.max_inline_data.max(limits::MIN_INLINE);
+        (own.send_queue)(service, operations, &mut cap)?;
     }
     if cap.max_send_wr != 0 {
         cap.max_send_sge = cap.max_send_sge.max(1);
@@ -284,6 +289,8 @@ pub(crate) unsafe extern "C" fn destroy_qp(qp: *mut ibv_qp) -> c_int {
 mod tests {
     use super::*;
 
+    use crate::verbs::limits::SOFT;
+
     const REQUESTED: ibv_qp_cap =
         ibv_qp_cap { max_send_wr: 5, max_recv_wr: 6, max_send_sge: 0, max_recv_sge: 3, max_inline_data: 7 };
 
@@ -293,7 +300,7 @@ mod tests {
 
     #[test]
     fn requested_capacities_are_granted() {
-        let granted = |service, is_shared| granted(service, is_shared, REQUESTED).map(counts);
+        let granted = |service, is_shared| granted(&SOFT, (service, None), is_shared, REQUESTED).map(counts);
         assert_eq!(granted(Service::ReliableConnection, false), Ok([5, 6, 1, 3, 64]));
         assert_eq!(granted(Service::ReliableConnection, true), Ok([5, 0, 1, 0, 64]));
         assert_eq!(granted(Service::XrcSend, false), Ok([5, 0, 1, 0, 64]));
@@ -306,7 +313,7 @@ mod tests {
         let is_granted = |change: Change, value| {
             let mut cap = REQUESTED;
             change(&mut cap, value);
-            granted(Service::UnreliableDatagram, false, cap).is_ok()
+            granted(&SOFT, (Service::UnreliableDatagram, None), false, cap).is_ok()
         };
         let limits: [(Change, u32); 5] = [
             (|cap, value| cap.max_send_wr = value, limits::MAX_QP_WR),
@@ -323,7 +330,7 @@ mod tests {
     #[test]
     fn other_qp_types_are_refused() {
         for qp_type in [ibv_qp_type::IBV_QPT_RAW_PACKET, ibv_qp_type::IBV_QPT_DRIVER, ibv_qp_type(0), ibv_qp_type(77)] {
-            assert_eq!(Kind::named("soft0").service(qp_type), Err(Errno::NOT_SUPPORTED));
+            assert_eq!(Kind::named("soft0", None).service(qp_type), Err(Errno::NOT_SUPPORTED));
         }
     }
 }

@@ -12,6 +12,7 @@ use crate::sys::errno::Errno;
 use crate::sys::unpoisoned;
 use crate::verbs::address_handle::path;
 use crate::verbs::failure;
+use crate::verbs::kind::Kind;
 
 /// `ibv_modify_qp(qp, attr, attr_mask)`: changes all attributes or none. `EBUSY` while this thread has an unfinished
 /// batch. A batch of another thread is posted in the new state if it ends after this call.
@@ -25,7 +26,10 @@ pub(crate) unsafe extern "C" fn modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_att
         return failure::code(Errno::BUSY);
     }
     // SAFETY: guaranteed by the caller.
-    let changed = unsafe { modify(Pair::qp(qp), (*qp.cast::<Pair>()).handles.changing(), &*attr, attr_mask as u32) };
+    let changed = unsafe {
+        let limit = Kind::of((*qp).context).limits.max_rd_atomic;
+        modify(Pair::qp(qp), (*qp.cast::<Pair>()).handles.changing(), &*attr, (attr_mask as u32, limit))
+    };
     match changed {
         Ok(state) => {
             // SAFETY: guaranteed by the caller.
@@ -36,10 +40,22 @@ pub(crate) unsafe extern "C" fn modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_att
     }
 }
 
-/// Changes a QP, and returns its new state.
-fn modify(pair: &QueuePair, changing: &Mutex<()>, attr: &ibv_qp_attr, given: u32) -> Result<State, Errno> {
+/// Changes a QP, and returns its new state. `limit` is the maximum number of reads and atomics of each direction.
+fn modify(
+    pair: &QueuePair,
+    changing: &Mutex<()>,
+    attr: &ibv_qp_attr,
+    (given, limit): (u32, u32),
+) -> Result<State, Errno> {
     let _alone = unpoisoned(changing.lock());
     let given = relevant(pair.parts().service, given);
+    let depths = [
+        (mask::IBV_QP_MAX_QP_RD_ATOMIC, attr.max_rd_atomic),
+        (mask::IBV_QP_MAX_DEST_RD_ATOMIC, attr.max_dest_rd_atomic),
+    ];
+    if depths.into_iter().any(|(bit, depth)| given & bit.0 != 0 && u32::from(depth) > limit) {
+        return Err(Errno::INVALID);
+    }
     loop {
         let from = pair.state();
         if given & mask::IBV_QP_CUR_STATE.0 != 0 && state_from_c(attr.cur_qp_state) != Some(from) {

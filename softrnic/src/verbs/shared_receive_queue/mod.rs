@@ -25,7 +25,8 @@ use crate::srq::ReceiveQueue;
 use crate::sys::errno::Errno;
 use crate::sys::fork::PerProcess;
 use crate::sys::usage::{Quota, Share, Usage, Use};
-use crate::wire::limits::{MAX_SGE, MAX_SRQ, MAX_SRQ_WR};
+use crate::verbs::kind::Kind;
+use crate::wire::limits::MAX_SRQ;
 
 pub(crate) use self::post::{post_receives, post_srq_recv};
 
@@ -133,7 +134,9 @@ unsafe fn create(
     attr: &mut ibv_srq_attr,
     xrc: Option<(&XrcDomain, &Queue)>,
 ) -> *mut ibv_srq {
-    if !(1..=MAX_SRQ_WR).contains(&attr.max_wr) || attr.max_sge > MAX_SGE {
+    // SAFETY: guaranteed by the caller; the context of a live domain is alive.
+    let limits = unsafe { Kind::of((*pd).context) }.limits;
+    if !(1..=limits.max_srq_wr).contains(&attr.max_wr) || attr.max_sge > limits.max_srq_sge {
         return null(Errno::INVALID);
     }
     let share = match QUOTA.get().take() {
@@ -193,6 +196,10 @@ pub(crate) unsafe extern "C" fn modify_srq(srq: *mut ibv_srq, attr: *mut ibv_srq
     }
     // SAFETY: guaranteed by the caller.
     let (shared, attr) = unsafe { (SharedReceiveQueue::of(srq), *attr) };
+    // SAFETY: guaranteed by the caller: the context of a live queue is alive.
+    if mask & MAX_WR != 0 && !unsafe { Kind::of((*srq).context) }.limits.resizes_srq() {
+        return code(Errno::INVALID);
+    }
     let max_wr = (mask & MAX_WR != 0).then_some(attr.max_wr);
     let limit = (mask & LIMIT != 0).then_some(attr.srq_limit);
     result(shared.queue.change(max_wr, limit))

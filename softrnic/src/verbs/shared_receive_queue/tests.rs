@@ -7,6 +7,7 @@ use super::*;
 use crate::verbs::async_event::{AsyncEvent, Element};
 use crate::verbs::context::{close_device, open_device};
 use crate::verbs::protection_domain::{alloc_pd, dealloc_pd};
+use crate::wire::limits::{MAX_SGE, MAX_SRQ_WR};
 
 /// An open device with a protection domain.
 struct World {

@@ -6,11 +6,12 @@ use std::sync::OnceLock;
 use libloading::Library;
 use rdma_mummy_sys::{ibv_context, ibv_qp_ex};
 use sideway::ibverbs::completion::{GenericCompletionQueue, PollCompletionQueueError};
+use sideway::ibverbs::device::DeviceList;
 use sideway::ibverbs::device_context::DeviceContext;
 use sideway::ibverbs::queue_pair::{GenericQueuePair, GenericSendQueue, PostSendGuard, QueuePair};
 use sideway::ibverbs::work_request::{PostErrorKind, PostSendError, WorkRequestFlags};
 use sideway_tests::recording::World;
-use sideway_tests::requirements;
+use sideway_tests::{process, requirements};
 
 const ROOM: usize = 4;
 
@@ -161,4 +162,23 @@ fn driver_that_checks_needs_no_promise() {
     let Some(_driver) = Driver::load(&world, "efa-checked") else { return };
     drop(world.qp_builder().build_ex().unwrap());
     world.end();
+}
+
+/// softrnic's device with the limits of ConnectX has no faults, but a program shall be refused as on the NIC.
+#[test]
+fn extended_queue_pair_of_a_connectx_profile_needs_the_promise() {
+    let name = "holes::send_room::extended_queue_pair_of_a_connectx_profile_needs_the_promise";
+    if !process::alone(name, &[(softrnic::PROFILE_VARIABLE, "connectx")]) {
+        return;
+    }
+    softrnic::register().unwrap();
+    let pd = DeviceList::new().unwrap().find("soft0").unwrap().open().unwrap().alloc_pd().unwrap();
+    let cq = pd.device_context().create_cq_builder().build_generic().unwrap();
+    let mut builder = pd.create_qp_builder();
+    builder.setup_send_cq(&cq).setup_recv_cq(&cq);
+    let error = builder.build_ex().unwrap_err();
+    assert!(error.errno().raw() == libc::EOPNOTSUPP && error.to_string().contains("libmlx5"), "{error}");
+    assert!(matches!(builder.build_generic().unwrap().queues().0, GenericSendQueue::Basic(_)));
+    // SAFETY: no request is posted.
+    assert!(unsafe { builder.assume_send_room() }.build_ex().is_ok());
 }

@@ -14,6 +14,7 @@ pub(super) use self::batch::Building;
 use self::batch::Open;
 use super::operations;
 use crate::sys::errno::Errno;
+use crate::verbs::limits::Limits;
 use crate::wire::operation::Service;
 
 /// Returns a zeroed struct with the functions of the requested operations (`IBV_QP_EX_WITH_*`).
@@ -21,8 +22,8 @@ use crate::wire::operation::Service;
 /// # Errors
 ///
 /// `EOPNOTSUPP` if the service does not support all requested operations.
-pub(super) fn functions(service: Service, asked: u64) -> Result<ibv_qp_ex_since_v44, Errno> {
-    if asked & !operations::of(service) != 0 {
+pub(super) fn functions(own: &Limits, service: Service, asked: u64) -> Result<ibv_qp_ex_since_v44, Errno> {
+    if asked & !own.operations(operations::of(service)) != 0 {
         return Err(Errno::NOT_SUPPORTED);
     }
     // SAFETY: zeros are valid for all fields: pointers, absent functions, numbers, a mutex and a condition variable.
@@ -68,6 +69,7 @@ pub(crate) unsafe extern "C" fn qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::verbs::limits::SOFT;
 
     /// Returns the operations whose functions are set, as bits.
     fn operations_set(later: &ibv_qp_ex_since_v44) -> u64 {
@@ -95,19 +97,19 @@ mod tests {
         let services = [Service::ReliableConnection, Service::UnreliableConnection, Service::UnreliableDatagram];
         for service in [&services[..], &[Service::XrcSend]].concat() {
             for bit in (0..16).map(|shift| 1 << shift) {
-                let made = functions(service, bit).map(|later| operations_set(&later));
+                let made = functions(&SOFT, service, bit).map(|later| operations_set(&later));
                 let expected = if operations::of(service) & bit != 0 { Ok(bit) } else { Err(Errno::NOT_SUPPORTED) };
                 assert_eq!(made, expected, "{service:?}: {bit:#x}");
             }
             let all = operations::of(service);
-            assert_eq!(functions(service, all).map(|later| operations_set(&later)), Ok(all), "{service:?}");
+            assert_eq!(functions(&SOFT, service, all).map(|later| operations_set(&later)), Ok(all), "{service:?}");
         }
     }
 
     #[test]
     fn address_setters_depend_on_the_service() {
         let setters = |service| {
-            let made = functions(service, 0).map(|later| later.qp);
+            let made = functions(&SOFT, service, 0).map(|later| later.qp);
             made.map(|qp| (qp.wr_set_ud_addr.is_some(), qp.wr_set_xrc_srqn.is_some(), qp.wr_set_sge.is_some()))
         };
         assert_eq!(setters(Service::ReliableConnection), Ok((false, false, true)));
