@@ -18,10 +18,10 @@ use crate::wire::operation::Service;
 pub enum Profile {
     /// A ConnectX-5 on Ethernet with the usual MTU of 1500 bytes, with the kernel and the libmlx5 of rdma-core.
     ///
-    /// The values are those that `ibv_devinfo -v` prints in reports of users
-    /// ([UCX 9830](https://github.com/openucx/ucx/issues/9830), [UCX 5376](https://github.com/openucx/ucx/issues/5376),
-    /// [Open MPI 6137](https://github.com/open-mpi/ompi/pull/6137)), and the smallest if reports differ. The size of send
-    /// requests is that of libmlx5's source.
+    /// The values are those that `ibv_devinfo -v` prints in reports of users, and the smallest if they differ: UCX
+    /// [9830](https://github.com/openucx/ucx/issues/9830), [10317](https://github.com/openucx/ucx/issues/10317),
+    /// [10430](https://github.com/openucx/ucx/issues/10430), [5376](https://github.com/openucx/ucx/issues/5376), Open MPI
+    /// [6137](https://github.com/open-mpi/ompi/pull/6137). The size of send requests is that of libmlx5's source.
     ///
     /// - At most 30 pieces and 16 outstanding reads; messages of at most 1 GiB; an active MTU of 1024 bytes, which is also
     ///   the longest datagram.
