@@ -26,7 +26,8 @@
 //!
 //! With the crate `sideway`, `DeviceList::new()` lists the devices. The module `manual::testing` of `sideway` contains
 //! a test file for CI and ways to inject faults. [`Builder`] and the environment variable [`DEVICES_VARIABLE`] set the
-//! number and names of the devices. The README lists the features of a device and its differences from hardware.
+//! number and names of the devices, and a [`Profile`] gives them the limits of a NIC. The README lists the features of
+//! a device and its differences from hardware.
 //!
 //! # Layers
 //!

@@ -106,7 +106,7 @@ static CONNECT_X: Kind = Kind {
 static KINDS: [&Kind; 2] = [&IWARP, &HOST];
 
 impl Kind {
-    /// Returns the kind of the device with this name. No profile is one of iWARP devices, so they ignore it.
+    /// Returns the kind of the device with this name. iWARP devices ignore the profile.
     pub(super) fn named(name: &str, profile: Option<Profile>) -> &'static Self {
         let kind = KINDS.into_iter().find(|kind| name.starts_with(kind.prefix)).unwrap_or(&HOST);
         match profile {
