@@ -101,9 +101,13 @@ impl Driver {
 /// Whether the device's functions are a table that the program has registered or installed. By contract, these
 /// functions behave as rdma-core documents: a failed batch posts nothing.
 pub(crate) fn is_in_process(context: &DeviceContext) -> bool {
+    provider(context).is_some() || ibverbs::library().is_ok_and(|library| library.is_from_table())
+}
+
+/// Returns the name of the provider in this process to which an open device belongs.
+pub(crate) fn provider(context: &DeviceContext) -> Option<&'static str> {
     // SAFETY: the context is open as long as it is borrowed.
-    unsafe { ProviderId::of_context(context.raw()) }.is_some()
-        || ibverbs::library().is_ok_and(|library| library.is_from_table())
+    unsafe { ProviderId::of_context(context.raw()) }.map(ProviderId::name)
 }
 
 /// Returns the name of the file that contains an open device's functions.

@@ -2,9 +2,8 @@
 //!
 //! The driver is identified by the name of the file that contains its functions.
 
-use crate::ibverbs::device::DeviceInfo;
 use crate::ibverbs::device_context::DeviceContext;
-use crate::ibverbs::quirks::{driver_file, is_in_process};
+use crate::ibverbs::quirks::{driver_file, is_in_process, provider};
 
 /// The drivers that check (as of rdma-core 64), and the libraries that contain softrnic.
 const CHECKED: [&str; 6] = ["librxe", "libefa", "libionic", "libsoftrnic", "librdma_mummy", "libibverbs"];
@@ -22,7 +21,7 @@ pub(super) fn unchecked_driver(context: &DeviceContext) -> Option<String> {
     let file = driver_file(context).unwrap_or_default();
     let is_of = |drivers: &[&str]| drivers.iter().any(|driver| file.starts_with(driver));
     if is_of(&CHECKED) || !is_of(&UNCHECKED) && is_in_process(context) {
-        let is_like_mlx5 = context.provider() == Some("softrnic")
+        let is_like_mlx5 = provider(context) == Some("softrnic")
             && context.query_device().is_ok_and(|attributes| attributes.vendor_id() == LIKE_MLX5);
         return is_like_mlx5.then(|| "libmlx5, which this device resembles,".to_owned());
     }
