@@ -16,6 +16,9 @@ const PRELOAD: &str = "libsoftrnic_preload.so";
 const FOLDER: &str = "lib";
 /// One of the two libraries; the other one is in the same folder.
 const IBVERBS: &str = "libibverbs.so.1";
+/// The folder of all three libraries in an installation, beside that of this command. It is not below `lib`, of which
+/// `pip install --target` only keeps Python's files.
+const INSTALLED: &str = "libexec/softrnic";
 
 /// Returns the variables to set, and their values. If a variable is already set, its current value is appended to that
 /// of softrnic.
@@ -58,17 +61,23 @@ fn variable(
 }
 
 fn library_path(method: Method, set: Option<&Path>, own: Option<&Path>) -> Result<PathBuf, Refusal> {
-    let path = match (method, set) {
-        (_, Some(set)) => set.to_path_buf(),
-        (Method::Preload, None) => own.unwrap_or(Path::new(".")).join(PRELOAD),
-        (Method::Libraries, None) => own.unwrap_or(Path::new(".")).join(FOLDER),
+    let own = own.unwrap_or(Path::new("."));
+    let installed = own.parent().map(|prefix| prefix.join(INSTALLED));
+    let (beside, installed) = match method {
+        Method::Preload => (own.join(PRELOAD), installed.map(|folder| folder.join(PRELOAD))),
+        Method::Libraries => (own.join(FOLDER), installed),
+    };
+    let file = |path: &Path| match method {
+        Method::Preload => path.to_path_buf(),
+        Method::Libraries => path.join(IBVERBS),
+    };
+    let path = match set {
+        Some(set) => set.to_path_buf(),
+        None => installed.filter(|path| !file(&beside).is_file() && file(path).is_file()).unwrap_or(beside),
     };
     // The path must be absolute, because the program may change its working directory.
     let path = std::path::absolute(&path).unwrap_or(path);
-    let file = match method {
-        Method::Preload => path.clone(),
-        Method::Libraries => path.join(IBVERBS),
-    };
+    let file = file(&path);
     if file.is_file() {
         return Ok(path);
     }
@@ -90,6 +99,10 @@ fn before(path: &OsStr, others: Option<&OsStr>) -> OsString {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
+    use sideway_test_names::Folder;
+
     use super::*;
 
     #[test]
@@ -97,6 +110,21 @@ mod tests {
         assert_eq!(before("/a.so".as_ref(), None), "/a.so");
         assert_eq!(before("/a.so".as_ref(), Some("".as_ref())), "/a.so");
         assert_eq!(before("/a.so".as_ref(), Some("/b.so /c.so".as_ref())), "/a.so:/b.so /c.so");
+    }
+
+    #[test]
+    fn installed_command_finds_its_libraries_below_the_prefix() {
+        let folder = Folder::new();
+        let (bin, libraries) = (folder.path().join("bin"), folder.path().join(INSTALLED));
+        for (method, expected) in [(Method::Preload, libraries.join(PRELOAD)), (Method::Libraries, libraries.clone())] {
+            library_path(method, None, Some(&bin)).unwrap_err();
+            fs::create_dir_all(&libraries).unwrap();
+            for name in [PRELOAD, IBVERBS] {
+                fs::write(libraries.join(name), "").unwrap();
+            }
+            assert_eq!(library_path(method, None, Some(&bin)), Ok(expected));
+            fs::remove_dir_all(&libraries).unwrap();
+        }
     }
 
     #[test]

@@ -10,6 +10,8 @@ use std::process::{Command, ExitCode};
 mod numbers;
 
 const LIBRARY: &str = "libtrespass_sockets.so";
+/// The folder of the library in an installation, beside that of this command.
+const INSTALLED: &str = "libexec/trespass";
 
 const HELP: &str = "\
 Run a TCP program over RDMA, unmodified
@@ -47,7 +49,12 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     }
     let own = env::current_exe().ok().and_then(|file| Some(file.parent()?.to_path_buf()));
-    let mut library = own.unwrap_or_else(|| PathBuf::from(".")).join(LIBRARY);
+    let own = own.unwrap_or_else(|| PathBuf::from("."));
+    let installed = own.parent().map(|prefix| prefix.join(INSTALLED).join(LIBRARY));
+    let mut library = own.join(LIBRARY);
+    if !library.is_file() {
+        library = installed.filter(|file| file.is_file()).unwrap_or(library);
+    }
     if !library.is_file() {
         eprintln!("trespass-run: cannot load {}: no such file", library.display());
         return ExitCode::from(126);
