@@ -143,7 +143,7 @@ pub(crate) fn build(root: &Path, softrnic: bool, profile: &str, beside: &[&str])
     point(&library.join(STATIC_ALONE).join(STATIC), &Path::new("..").join(STATIC))?;
     link(root, &library)?;
     place(&root.join(SOURCES).join("include/rdma_mummy.h"), &folder.join("include/rdma_mummy.h"))?;
-    let version = version(root)?;
+    let version = repo::version(root, PACKAGE)?;
     for name in ["rdma_mummy.pc", "rdma_mummy-static.pc"] {
         let template = root.join(SOURCES).join(format!("{name}.in"));
         let text = fs::read_to_string(&template).with_context(|| format!("cannot read {}", template.display()))?;
@@ -193,13 +193,4 @@ pub(crate) fn point(link: &Path, to: &Path) -> Result<()> {
 
 fn make(folder: &Path) -> Result<()> {
     fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))
-}
-
-/// The version of the package.
-fn version(root: &Path) -> Result<String> {
-    let metadata = repo::metadata(root, false)?;
-    let packages = metadata["packages"].as_array().context("cargo metadata names no packages")?;
-    let package = packages.iter().find(|package| package["name"] == PACKAGE);
-    let version = package.and_then(|package| package["version"].as_str());
-    version.map(str::to_owned).with_context(|| format!("the workspace has no package {PACKAGE}"))
 }

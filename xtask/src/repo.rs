@@ -106,6 +106,15 @@ pub(crate) fn target_folder(root: &Path) -> Result<PathBuf> {
     Ok(PathBuf::from(folder))
 }
 
+/// The version of a package of the workspace.
+pub(crate) fn version(root: &Path, name: &str) -> Result<String> {
+    let metadata = metadata(root, false)?;
+    let packages = metadata["packages"].as_array().context("cargo metadata names no packages")?;
+    let package = packages.iter().find(|package| package["name"] == name);
+    let version = package.and_then(|package| package["version"].as_str());
+    version.map(str::to_owned).with_context(|| format!("the workspace has no package {name}"))
+}
+
 /// A package of the workspace.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Package {

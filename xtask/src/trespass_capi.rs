@@ -1,7 +1,7 @@
 //! `cargo xtask trespass-capi`: trespass as a library for C and C++ programs.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result};
@@ -30,38 +30,46 @@ pub(crate) struct TrespassCapi;
 pub(crate) fn main(_: &TrespassCapi) -> Result<ExitCode> {
     packages::require("the library for C programs", &[packages::LINKING])?;
     let root = repo::root()?;
-    let target = repo::target_folder(&root)?;
+    let folder = build(&root)?;
+    println!("built {}", folder.display());
+    for (compiler, name) in EXAMPLES {
+        let program = folder.join("examples").join(name).with_extension("");
+        let mut command = Command::new(compiler);
+        command.args(["-O2", "-Wall", "-Wextra", "-Werror", "-I"]).arg(folder.join("include"));
+        command.arg(root.join(SOURCES).join("examples").join(name)).arg(folder.join("lib/libtrespass.a"));
+        command.args(LIBRARIES).arg("-o").arg(&program);
+        run(command)?;
+        println!("  {}", program.display());
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Builds the libraries and their files. Returns their folder.
+pub(crate) fn build(root: &Path) -> Result<PathBuf> {
+    let target = repo::target_folder(root)?;
     let (folder, sources) = (target.join("trespass-capi"), root.join(SOURCES));
     for part in ["lib/pkgconfig", "lib/static", "include", "examples"] {
         let part = folder.join(part);
         fs::create_dir_all(&part).with_context(|| format!("cannot create {}", part.display()))?;
     }
-    let mut cargo = repo::cargo(&root);
-    cargo.args(["build", "--profile", PROFILE, "--lib", "--package", PACKAGE]);
+    let mut cargo = repo::cargo(root);
+    // Without the other forms of the library, which its manifest has for tests, its code is optimized in one piece.
+    cargo.args(["rustc", "--profile", PROFILE, "--lib", "--crate-type", "staticlib", "--package", PACKAGE]);
     repo::build(cargo)?;
     let library = folder.join("lib");
     place(&target.join(PROFILE).join("libtrespass_c.a"), &library.join("libtrespass.a"))?;
     place(&sources.join("include/trespass.h"), &folder.join("include/trespass.h"))?;
     shared(&library, &sources)?;
     point(&library.join("static/libtrespass.a"), Path::new("../libtrespass.a"))?;
+    let version = repo::version(root, PACKAGE)?;
     for name in ["trespass.pc", "trespass-static.pc"] {
         let template = sources.join(format!("{name}.in"));
         let text = fs::read_to_string(&template).with_context(|| format!("cannot read {}", template.display()))?;
         let file = library.join("pkgconfig").join(name);
-        fs::write(&file, text.replace("@VERSION@", env!("CARGO_PKG_VERSION")))
+        fs::write(&file, text.replace("@VERSION@", &version))
             .with_context(|| format!("cannot write {}", file.display()))?;
     }
-    println!("built {}", folder.display());
-    for (compiler, name) in EXAMPLES {
-        let program = folder.join("examples").join(name).with_extension("");
-        let mut command = Command::new(compiler);
-        command.args(["-O2", "-Wall", "-Wextra", "-Werror", "-I"]).arg(folder.join("include"));
-        command.arg(sources.join("examples").join(name)).arg(library.join("libtrespass.a")).args(LIBRARIES);
-        command.arg("-o").arg(&program);
-        run(command)?;
-        println!("  {}", program.display());
-    }
-    Ok(ExitCode::SUCCESS)
+    Ok(folder)
 }
 
 /// Links the shared library from the static one. The library is linked such that `dlclose` does not unload it, because
