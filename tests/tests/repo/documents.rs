@@ -6,8 +6,6 @@ use std::path::{Path, PathBuf};
 
 /// Folders that are not searched, because they contain no sources, or more files than documents name.
 const LEFT_OUT: [&str; 4] = [".git", "target", "corpus", "artifacts"];
-/// The folders of the published crates. A registry shows their pages without the repository.
-const PUBLISHED: [&str; 3] = ["rdma-mummy-sys", "sideway", "softrnic"];
 /// The documents whose paths are all checked.
 const NAMING_PATHS: [&str; 3] = ["ARCHITECTURE.md", "CONTRIBUTING.md", "SAFETY.md"];
 
@@ -38,6 +36,13 @@ fn all() -> BTreeSet<String> {
     }
     assert!(found.len() > 500, "{} files", found.len());
     found
+}
+
+/// The folders of the published crates.
+fn published() -> Vec<PathBuf> {
+    let manifests = all().into_iter().filter(|path| path.ends_with("/Cargo.toml")).map(|path| root().join(path));
+    let published = manifests.filter(|path| !read(path).lines().any(|line| line == "publish = false"));
+    published.map(|path| path.with_file_name("")).collect()
 }
 
 /// A document without its blocks of code.
@@ -127,12 +132,22 @@ fn links_have_a_target() {
     assert!(count > 30, "{count} links");
 }
 
+/// A registry shows the page of a crate without the repository.
 #[test]
 fn published_readme_has_no_link_into_the_repository() {
-    for package in PUBLISHED {
-        let links = links(&read(&root().join(package).join("README.md")));
+    for package in published() {
+        let links = links(&read(&package.join("README.md")));
         let outside: Vec<&String> = links.iter().filter(|link| !link.starts_with('#')).collect();
-        assert!(outside.is_empty(), "{package}/README.md: {outside:?}");
+        assert!(outside.is_empty(), "{}/README.md: {outside:?}", package.display());
+    }
+}
+
+#[test]
+fn published_crate_has_the_licences() {
+    for package in published() {
+        for name in ["LICENSE-APACHE", "LICENSE-MIT"] {
+            assert_eq!(read(&package.join(name)), read(&root().join(name)), "{}/{name}", package.display());
+        }
     }
 }
 
