@@ -5,6 +5,7 @@ mod bindings;
 mod capi;
 mod ci;
 mod demo;
+mod package;
 mod packages;
 mod plain;
 mod preload;
@@ -38,6 +39,7 @@ enum Task {
     Preload(preload::Preload),
     Capi(capi::Capi),
     TrespassCapi(trespass_capi::TrespassCapi),
+    Package(package::Package),
     Bindings(bindings::Bindings),
     Weigh(weigh::Weigh),
     Ci(ci::Ci),
@@ -54,6 +56,7 @@ fn main() -> ExitCode {
         Task::Preload(task) => preload::main(&task),
         Task::Capi(task) => capi::main(&task),
         Task::TrespassCapi(task) => trespass_capi::main(&task),
+        Task::Package(task) => package::main(&task),
         Task::Bindings(task) => bindings::main(&task).map(|()| ExitCode::SUCCESS),
         Task::Weigh(task) => weigh::main(&task),
         Task::Ci(task) => ci::main(&task),

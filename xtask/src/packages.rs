@@ -60,6 +60,9 @@ pub(crate) const SOFTROCE_TESTS: &[Need] =
 pub(crate) const LINKING: &[Need] =
     &[program("gcc", "cc"), Need { package: "libc6-dev", found_by: Found::File(&["/usr/include/stdio.h"]) }];
 
+/// Packing what users install.
+pub(crate) const PACKING: &[Need] = &[program("binutils", "objdump"), program("tar", "tar"), program("gzip", "gzip")];
+
 /// Linking programs of 32 bits on x86-64.
 pub(crate) const LINKING_32_BITS: &[Need] =
     &[program("gcc", "cc"), Need { package: "gcc-multilib", found_by: Found::File(&["/usr/lib32/crt1.o"]) }];
@@ -92,6 +95,7 @@ pub(crate) const PROGRAMS: &[Need] = &[
     program("mpich", "mpiexec.mpich"),
     program("infiniband-diags", "ibstat"),
     Need { package: "python3-pyverbs", found_by: Found::File(&["/usr/lib/python3/dist-packages/pyverbs/__init__.py"]) },
+    program("python3-pip", "pip3"),
     Need { package: "libgloo-dev", found_by: Found::File(&["/usr/include/gloo/allreduce.h"]) },
     program("qemu-system-x86", "qemu-system-x86_64"),
     program("tgt", "tgtd"),

@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use super::{cargo, published};
 use crate::repo::Package;
 
-const TARGET: &str = "target/packages";
+const TARGET: &str = "target/crates";
 
 /// Packs and builds the crates together, so that cargo takes each dependency from the other packages.
 pub(super) fn check(root: &Path, packages: &[Package]) -> Result<()> {

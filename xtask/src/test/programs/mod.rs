@@ -16,11 +16,12 @@ use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
+use sideway_test_names::Folder;
 
 use super::{Context, Extent, Results, build};
 use crate::preload::{self, Built};
 use crate::table::Finished;
-use crate::{packages, repo};
+use crate::{package, packages, repo};
 
 /// Our own programs, each with its compiler and libraries.
 const OWN: &[(&str, &str, &[&str])] = &[
@@ -35,6 +36,8 @@ const OWN: &[(&str, &str, &[&str])] = &[
 
 /// The list of dapltest's adapters, and our scripts.
 const COPIED: &[&str] = &["dat.conf", "qemu.sh", "tgt.sh", "verbs.py", "wheels.py", "wheels.sh"];
+/// The check of the wheel of softrnic-run.
+const WHEEL: &str = "wheel_of_softrnic";
 /// What is built besides softrnic-run.
 const BESIDE: &[&str] = &["--package", "trespass-sockets"];
 
@@ -77,13 +80,17 @@ pub(crate) fn run(context: &Context<'_>) -> Result<Finished> {
         };
         finished.results.add(&one);
     };
-    if !rows.is_empty() {
+    let has_wheel = WHEEL.contains(only);
+    if !rows.is_empty() || has_wheel {
         let built = preload::build(root, &[build::BESIDE, BESIDE].concat())?;
         let release = repo::target_folder(root)?.join("release");
         let (stride, sockets) = (release.join("stride-perf"), release.join("trespass-run"));
         let place = Place { own: compile(root, &built)?, built, stride, sockets };
         for row in rows {
             judge(row.name, &|| play::play(row, &place));
+        }
+        if has_wheel {
+            judge(WHEEL, &|| wheel(root, &place.built));
         }
     }
     if !checks.is_empty() {
@@ -130,4 +137,23 @@ fn compile(root: &Path, built: &Built) -> Result<PathBuf> {
     }
     std::fs::copy(&sockets, folder.join("sockets.sh")).with_context(|| format!("cannot copy {}", sockets.display()))?;
     Ok(folder)
+}
+
+/// Installs the wheel of softrnic-run by pip, into a folder of its own, and runs a program with it in both ways.
+fn wheel(root: &Path, built: &Built) -> Result<()> {
+    let folder = Folder::new();
+    let wheel = package::wheel::pack(root, built, folder.path())?;
+    let installed = folder.join("installed");
+    let mut pip = Command::new("python3");
+    pip.args(["-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--disable-pip-version-check", "--target"]);
+    pip.arg(&installed).arg(&wheel);
+    preload::run(pip)?;
+    for options in [&["ibv_devices"][..], &["--libraries", "ibv_devices"]] {
+        let mut command = Command::new(installed.join("bin/softrnic-run"));
+        command.args(options).env_remove("SOFTRNIC_PRELOAD").env_remove("SOFTRNIC_DEVICES");
+        let output = command.output().context("cannot run the installed softrnic-run")?;
+        let (text, error) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        ensure!(text.contains("soft0"), "softrnic-run {options:?} lists no soft0:\n{text}{error}");
+    }
+    Ok(())
 }
