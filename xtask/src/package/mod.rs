@@ -24,11 +24,11 @@ use crate::{capi, packages, repo, trespass_capi};
 const SHIPPED: [&str; 6] =
     ["rdma-mummy-capi", "rdma-pipe", "softrnic-preload", "stride-perf", "trespass-capi", "trespass-sockets"];
 
-/// Build what users install into target/packages: an archive and a Debian package of the programs and C libraries, and a
-/// Python wheel of softrnic-run
+/// Build what users install into target/packages: an archive, a Debian package and a Python wheel
 ///
-/// The wheel needs python3, and the Debian package needs dpkg-deb; without them, they are left out. The packages run on
-/// systems whose glibc is at least as new as their symbols require, which the name of the wheel tells.
+/// The archive and the Debian package have the programs and C libraries, the wheel has softrnic-run. The wheel needs
+/// python3, and the Debian package dpkg-deb; without them, they are left out. The packages run on systems whose glibc is
+/// at least as new as their symbols require; the name of the wheel has that version.
 #[derive(Args, Debug)]
 pub(crate) struct Package;
 

@@ -27,7 +27,7 @@ Environment:
   RDMA_MUMMY_RDMACM      librdmacm of `system` or `softrnic`
                          [default: system, if it has a device]
   SOFTRNIC_PRELOAD       Path of the library; with --libraries, of their folder
-                         [default: beside softrnic-run]
+                         [default: softrnic-run's own]
   UCX_UD_ETH_DGID_CHECK  Required as n for UCX datagrams [default: n]
 
 Examples:
