@@ -60,21 +60,17 @@ pub(crate) fn main(_: &Package) -> Result<ExitCode> {
     tree::lay_out(&root, &programs, &prefix)?;
     notices::write(&root, &SHIPPED, &prefix.join(tree::DOC).join("copyright"))?;
     let mut built = vec![archive(&folder, &name)?];
-    let mut missing = Vec::new();
     match packages::find_program("dpkg-deb") {
         Some(_) => built.push(debian(&folder, &prefix, &version)?),
-        None => missing.push("the Debian package, which needs dpkg-deb"),
+        None => println!("without the Debian package, which needs dpkg-deb"),
     }
     match packages::find_program("python3") {
         Some(_) => built.push(wheel::pack(&root, &softrnic, &folder)?),
-        None => missing.push("the wheel, which needs python3"),
+        None => println!("without the wheel, which needs python3"),
     }
     for file in built {
         let length = file.metadata().map_or(0, |file| file.len());
         println!("built {} ({:.1} MB)", file.display(), length as f64 / 1e6);
-    }
-    for text in missing {
-        println!("without {text}");
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -83,14 +79,7 @@ pub(crate) fn main(_: &Package) -> Result<ExitCode> {
 fn archive(folder: &Path, name: &str) -> Result<PathBuf> {
     let file = folder.join(format!("{name}.tar.gz"));
     let mut tar = Command::new("tar");
-    tar.args([
-        "--sort=name",
-        "--owner=0",
-        "--group=0",
-        "--numeric-owner",
-        "--mtime=@0",
-        "--use-compress-program=gzip -n",
-    ]);
+    tar.args(["--sort=name", "--owner=0", "--group=0", "--numeric-owner", "--mtime=@0", "--gzip"]);
     tar.arg("--create").arg("--file").arg(&file).arg("--directory").arg(folder).arg(name);
     run(tar)?;
     Ok(file)

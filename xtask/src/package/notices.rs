@@ -4,13 +4,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
+use super::put;
 use crate::repo;
 
 /// How the names of files with licences begin.
 const NAMES: [&str; 4] = ["LICENSE", "LICENCE", "COPYING", "NOTICE"];
+
+/// The licences of Rust's standard library, in a toolchain.
+const STANDARD: &str = "COPYRIGHT-library.html";
 
 /// Writes the licences of all packages that these packages are linked from into one file, each text once.
 pub(super) fn write(root: &Path, packages: &[&str], file: &Path) -> Result<()> {
@@ -29,7 +34,12 @@ pub(super) fn write(root: &Path, packages: &[&str], file: &Path) -> Result<()> {
         let names = names.into_iter().collect::<Vec<_>>().join(", ");
         write!(all, "\n{:=<80}\n{names}\n{:-<80}\n\n{}\n", "", "", text.trim_end()).context("cannot write a text")?;
     }
-    fs::write(file, all).with_context(|| format!("cannot write {}", file.display()))
+    fs::write(file, all).with_context(|| format!("cannot write {}", file.display()))?;
+    let output = Command::new("rustc").args(["--print", "sysroot"]).output().context("cannot run rustc")?;
+    let sysroot = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
+    let standard = sysroot.join("share/doc/rust").join(STANDARD);
+    // A toolchain of a distribution has it in another package, or not at all.
+    if standard.is_file() { put(&standard, &file.with_file_name(STANDARD)) } else { Ok(()) }
 }
 
 /// The names and versions of the foreign packages that these are linked from, with their folders and licences.
@@ -52,6 +62,9 @@ fn linked(root: &Path, packages: &[&str]) -> Result<BTreeMap<String, (PathBuf, S
             folders.insert(name, (folder, text(&package["license"])));
         }
     }
+    let is_lacking = |line: &&str| !line.is_empty() && !line.contains(" (/") && !folders.contains_key(*line);
+    let lacking = tree.lines().map(|line| line.trim_end_matches(" (*)")).find(is_lacking);
+    ensure!(lacking.is_none(), "cargo metadata lacks {lacking:?}");
     Ok(folders)
 }
 
@@ -63,4 +76,21 @@ fn texts(folder: &Path) -> Result<Vec<String>> {
         path.is_file() && NAMES.iter().any(|start| name.starts_with(start))
     });
     files.map(|file| fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use sideway_test_names::Folder;
+
+    use super::*;
+
+    #[test]
+    fn licences_of_foreign_packages_are_listed() {
+        let folder = Folder::new();
+        let file = folder.join("copyright");
+        write(&repo::root().unwrap(), &["softrnic-preload"], &file).unwrap();
+        let text = fs::read_to_string(file).unwrap();
+        assert!(text.contains("libc v") && text.contains("Permission is hereby granted"));
+        assert!(!text.contains("softrnic v"));
+    }
 }
