@@ -13,7 +13,6 @@ use rustc_hash::FxHashMap;
 use sideway::rdmacm::{Event, EventChannel, EventKind, EventType, Identifier};
 
 use crate::Error;
-use crate::core::Inner;
 use crate::error::{NotConnected, system};
 use crate::link::Link;
 
@@ -71,21 +70,21 @@ impl Manager {
         inbox
     }
 
-    /// Delivers the events that are there.
-    pub(crate) fn attend(&self, inner: &Inner) {
+    /// Delivers the events that are there. Passes each connection that has ended to `end`.
+    pub(crate) fn attend(&self, end: impl Fn(&Rc<Link>, Error)) {
         // Without events no connection by address can be made; those that stand go on.
         while let Ok(Some(event)) = self.channel.try_get_cm_event() {
             let owner = event.listener_id().unwrap_or_else(|| event.cm_id());
             let inbox = self.inboxes.borrow().get(&name(owner)).and_then(Weak::upgrade);
             // A dropped request is rejected.
             let Some(inbox) = inbox else { continue };
-            inbox.deliver(event, inner);
+            inbox.deliver(event, &end);
         }
     }
 }
 
 impl Inbox {
-    fn deliver(&self, event: Event, inner: &Inner) {
+    fn deliver(&self, event: Event, end: &impl Fn(&Rc<Link>, Error)) {
         let link = self.link.borrow().upgrade();
         if let Some(link) = link {
             let cause = match event.kind() {
@@ -93,9 +92,7 @@ impl Inbox {
                 EventKind::DeviceRemoval => Error::Removed,
                 _ => return,
             };
-            // What the peer sent before, and what this side sent and the peer has, comes first.
-            let _ = inner.catch_up();
-            return inner.end_now(&link, cause);
+            return end(&link, cause);
         }
         if self.events.borrow().len() < self.most {
             self.events.borrow_mut().push_back(event);
@@ -151,13 +148,13 @@ impl Inbox {
         }
     }
 
-    /// Makes later events those of a connection.
-    pub(crate) fn belongs_to(&self, link: &Rc<Link>, inner: &Inner) {
+    /// Makes later events those of a connection. Passes it to `end` if it has ended.
+    pub(crate) fn belongs_to(&self, link: &Rc<Link>, end: impl Fn(&Rc<Link>, Error)) {
         *self.link.borrow_mut() = Rc::downgrade(link);
         // The peer may have closed already.
         let events = std::mem::take(&mut *self.events.borrow_mut());
         for event in events {
-            self.deliver(event, inner);
+            self.deliver(event, &end);
         }
     }
 }

@@ -90,7 +90,7 @@ impl Connection {
         // It is established once.
         let _ = link.private_data.set(private_data);
         if let Some(inbox) = inbox {
-            inbox.belongs_to(link, &core.inner);
+            inbox.belongs_to(link, |link, cause| core.inner.end_in_order(link, cause));
         }
         self
     }

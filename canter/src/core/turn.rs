@@ -169,6 +169,12 @@ impl Inner {
         wakers.into_iter().for_each(std::task::Waker::wake);
     }
 
+    /// Ends a connection after what the peer sent before, and after what this side sent and the peer has.
+    pub(crate) fn end_in_order(&self, link: &Rc<Link>, cause: Error) {
+        let _ = self.catch_up();
+        self.end_now(link, cause);
+    }
+
     /// Polls what the queue has, so that what arrived before an event is known before the event.
     ///
     /// # Errors

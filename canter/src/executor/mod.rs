@@ -128,7 +128,7 @@ impl Inner {
     pub(crate) fn attend(&self) {
         let manager = self.cm.borrow().clone();
         if let Some(manager) = manager {
-            manager.attend(self);
+            manager.attend(|link, cause| self.end_in_order(link, cause));
         }
         self.tasks.fire_due();
         self.bury(usize::MAX);
