@@ -2,7 +2,6 @@
 
 use std::{fmt, io};
 
-use super::packet::Packet;
 use crate::sys::XDP_TXMD_FLAGS_LAUNCH_TIME;
 
 /// Number of bytes before the packet.
@@ -71,9 +70,14 @@ pub(crate) fn timestamp(metadata: &[u8]) -> Option<u64> {
     word(8)
 }
 
-/// Checks that the kernel will accept the metadata, because it stops at a descriptor that it rejects. Returns the
+/// Checks that the kernel will accept the metadata of a packet, because it stops at a descriptor that it rejects. Returns the
 /// offset at which the metadata starts.
-pub(crate) fn check(packet: &Packet, is_enabled: bool, metadata: &TxMetadata) -> Result<usize, MetadataError> {
+pub(crate) fn check(
+    offset: usize,
+    len: usize,
+    is_enabled: bool,
+    metadata: &TxMetadata,
+) -> Result<usize, MetadataError> {
     if !is_enabled {
         return Err(MetadataError::Disabled);
     }
@@ -81,10 +85,9 @@ pub(crate) fn check(packet: &Packet, is_enabled: bool, metadata: &TxMetadata) ->
         return Err(MetadataError::NoLaunchTime);
     }
     let end = usize::from(metadata.checksum_start) + usize::from(metadata.checksum_offset) + 2;
-    if metadata.flags & CHECKSUM != 0 && end > packet.len() {
-        return Err(MetadataError::ChecksumOutside { end, len: packet.len() });
+    if metadata.flags & CHECKSUM != 0 && end > len {
+        return Err(MetadataError::ChecksumOutside { end, len });
     }
-    let offset = packet.offset();
     // The kernel's words must be aligned; and the start must be even, because Linux 6.18 clears the lowest bit of the
     // addresses that it completes in copy mode.
     if !offset.is_multiple_of(8) {

@@ -6,6 +6,7 @@ mod metadata;
 mod packet;
 mod pool;
 mod region;
+mod token;
 
 use std::fmt;
 use std::os::fd::OwnedFd;
@@ -13,13 +14,13 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 pub use self::builder::UmemBuilder;
 pub use self::frame::Frame;
-pub(crate) use self::frame::{SHORTEST, Token, is_packet};
 pub(crate) use self::metadata::{LEN as METADATA_LEN, timestamp};
 pub use self::metadata::{MetadataError, TxMetadata};
 pub use self::packet::Packet;
 pub(crate) use self::packet::{CONTINUES, HAS_METADATA};
 pub use self::pool::Pool;
 pub(crate) use self::region::{Holder, Region};
+pub(crate) use self::token::{SHORTEST, Token, is_packet};
 
 /// Memory into which sockets receive and from which they send, divided into frames of equal size.
 ///

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use super::frame::{Frame, Token, is_packet};
 use super::metadata::{self, MetadataError, TxMetadata};
+use super::token::{Token, is_packet};
 
 /// The packet continues in the next descriptor (`XDP_PKT_CONTD`).
 pub(crate) const CONTINUES: u32 = 1;
@@ -108,23 +108,10 @@ impl Packet {
     /// The UMEM was built without TX metadata, the space before the packet is too small, or the checksum's position
     /// lies outside the packet.
     pub fn set_tx_metadata(&mut self, metadata: &TxMetadata) -> Result<(), MetadataError> {
-        let start = metadata::check(self, self.token.region().geometry().has_metadata, metadata)?;
+        let start = metadata::check(self.offset(), self.len(), self.token.region().geometry().has_metadata, metadata)?;
         self.token.bytes_mut()[start..][..metadata::LEN].copy_from_slice(&metadata.encode());
         self.options |= HAS_METADATA;
         Ok(())
-    }
-
-    /// The frame, without the packet.
-    #[inline]
-    pub fn into_frame(self) -> Frame {
-        Frame::new(self.token)
-    }
-}
-
-impl From<Packet> for Frame {
-    #[inline]
-    fn from(packet: Packet) -> Self {
-        packet.into_frame()
     }
 }
 

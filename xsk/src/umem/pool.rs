@@ -1,7 +1,8 @@
 //! Free frames, for one thread.
 
-use super::frame::{Frame, Token};
+use super::frame::Frame;
 use super::region::Holder;
+use super::token::Token;
 
 /// Free frames of a UMEM: a stack without locks.
 ///
