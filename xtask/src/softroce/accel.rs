@@ -1,4 +1,4 @@
-//! The accelerator of the guest: the processor (KVM) or QEMU's translator (TCG).
+//! Chooses the accelerator of the guest: the processor (KVM) or QEMU's translator (TCG).
 //!
 //! An open `/dev/kvm` is no proof: on some nested hosts a guest then hangs at its first instruction. So KVM is tried
 //! once with a short deadline, and the result is kept until the host restarts.
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use clap::ValueEnum;
 
-use super::machine::Machine;
+use super::machine::{Accelerator, Machine};
 
 /// The caller's choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -25,60 +25,10 @@ pub(crate) enum Asked {
     Count,
 }
 
-/// The accelerator of the guest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Accelerator {
-    /// The processor.
-    Kvm,
-    /// QEMU's translator.
-    Tcg,
-    /// QEMU's translator, with a clock that counts instructions.
-    Count,
-}
-
 /// Time until the kernel's first line; a working KVM needs a tenth of a second.
 const FIRST_LINE: Duration = Duration::from_secs(3);
 /// Time from that line to the first program.
 const FIRST_PROGRAM: Duration = Duration::from_secs(12);
-
-/// The translator's processor, without what it translates badly: a string instruction copies a byte at a time, and each
-/// permission of the kernel to touch a program's memory ends a translated block. Without these, the kernel and the C
-/// library choose code that takes a fifth less time.
-const TRANSLATED: &str = "max,-erms,-smap,-smep";
-
-impl Accelerator {
-    /// QEMU's arguments.
-    pub(crate) fn arguments(self) -> &'static [&'static str] {
-        match self {
-            Self::Kvm => &["-accel", "kvm", "-cpu", "host"],
-            Self::Tcg => &["-accel", "tcg,thread=multi", "-cpu", TRANSLATED],
-            // Each instruction takes 2^0 nanoseconds; an idle processor waits for real time.
-            Self::Count => &["-accel", "tcg,thread=single", "-cpu", TRANSLATED, "-icount", "shift=0"],
-        }
-    }
-
-    /// The kernel's arguments.
-    pub(crate) fn kernel_arguments(self) -> &'static str {
-        match self {
-            Self::Kvm => "",
-            // The translator counts for all processors with one clock. The kernel cannot detect that, and would read a
-            // timer of the machine instead: two to three microseconds and a system call for each clock reading of a
-            // program. The kernel guards itself against faults of processors that the translator does not have: retpolines
-            // alone are a sixth of the work. A fifth level of page tables makes each miss of the translator's own table
-            // dearer.
-            Self::Tcg | Self::Count => "tsc=reliable mitigations=off no5lvl",
-        }
-    }
-
-    /// The usual name.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Kvm => "KVM",
-            Self::Tcg => "TCG",
-            Self::Count => "TCG that counts instructions",
-        }
-    }
-}
 
 /// Chooses, with the reason. `machine` is the machine to start; the caller holds the lock.
 pub(crate) fn choose(asked: Asked, machine: &Machine, home: &Path) -> Result<(Accelerator, String)> {

@@ -6,12 +6,22 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::kernel::{Tree, depmod};
 use crate::packages;
 use crate::progress::Step;
 
 /// The packages of Debian and Ubuntu that always depend on the current kernel.
 const NEWEST: &[&str] = &["linux-image-amd64", "linux-image-generic"];
+
+/// A kernel in the layout of a distribution.
+#[derive(Debug)]
+pub(crate) struct Tree {
+    /// The release, such as `6.1.0-13-amd64`.
+    pub(crate) release: String,
+    /// The image.
+    pub(crate) image: PathBuf,
+    /// The folder that holds `modules.dep`.
+    pub(crate) modules: PathBuf,
+}
 
 /// An unpacked kernel in a folder that lives as long as this value.
 #[derive(Debug)]
@@ -195,6 +205,14 @@ fn find_tree(folder: &Path) -> Result<Tree> {
         }
     }
     bail!("no vmlinuz")
+}
+
+/// Runs depmod on an unpacked package: packages come without `modules.dep`.
+fn depmod(root: &Path, release: &str) -> Result<()> {
+    let program = packages::find_program("depmod").context("depmod (package kmod) is missing")?;
+    let status = Command::new(program).arg("-b").arg(root).arg(release).status()?;
+    ensure!(status.success(), "depmod ended with {status}");
+    Ok(())
 }
 
 #[cfg(test)]

@@ -3,14 +3,13 @@
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::SystemTime;
 
 use anyhow::{Context, Result, bail, ensure};
 
+use super::download::{self, Tree};
 use super::modules::{self, Index};
-use super::{download, image, unpack};
-use crate::packages;
+use super::{image, unpack};
 use crate::progress::Step;
 
 /// A prepared kernel: a folder with `vmlinuz`, `modules.list` (the guest's modules in load order) and
@@ -21,17 +20,6 @@ pub(crate) struct Kernel {
     pub(crate) release: String,
     /// The folder.
     pub(crate) folder: PathBuf,
-}
-
-/// A kernel in the layout of a distribution.
-#[derive(Debug)]
-pub(crate) struct Tree {
-    /// The release, such as `6.1.0-13-amd64`.
-    pub(crate) release: String,
-    /// The image.
-    pub(crate) image: PathBuf,
-    /// The folder that holds `modules.dep`.
-    pub(crate) modules: PathBuf,
 }
 
 /// The caller's choice of a kernel.
@@ -161,14 +149,6 @@ fn import(tree: &Tree, folder: PathBuf) -> Result<Kernel> {
     std::fs::rename(&draft, &folder)?;
     step.done();
     Ok(Kernel { release: tree.release.clone(), folder })
-}
-
-/// Runs depmod on an unpacked package: packages come without `modules.dep`.
-pub(crate) fn depmod(root: &Path, release: &str) -> Result<()> {
-    let program = packages::find_program("depmod").context("depmod (package kmod) is missing")?;
-    let status = Command::new(program).arg("-b").arg(root).arg(release).status()?;
-    ensure!(status.success(), "depmod ended with {status}");
-    Ok(())
 }
 
 /// The folder name contains a hash of the list of wanted modules, so that the kernel is prepared again if the list

@@ -220,7 +220,7 @@ impl Started {
                 if report.booted { timeout } else { boot }.as_secs(),
                 console::tail(&machine)
             );
-            if machine.accelerator == accel::Accelerator::Kvm && !report.booted {
+            if machine.accelerator == machine::Accelerator::Kvm && !report.booted {
                 eprintln!("softroce: try without KVM: --accel tcg");
             }
             eprintln!("softroce: logs: {}", machine.logs.display());
@@ -254,7 +254,7 @@ fn prepare(guest: &Guest, home: &Path) -> Result<Machine> {
         eprintln!("softroce: the guest has no siw: {error:#}");
     }
     let mut machine = Machine {
-        accelerator: accel::Accelerator::Tcg,
+        accelerator: machine::Accelerator::Tcg,
         cpus: guest.cpus,
         memory: guest.memory,
         image: kernel.folder.join("vmlinuz"),
