@@ -22,7 +22,7 @@ use clap::{Args, ValueEnum};
 
 use crate::bindings::{self, Bindings};
 use crate::repo::Package;
-use crate::table::{self, Finished, Row, State};
+use crate::test::table::{self, Finished, Row, State};
 use crate::test::{self, Extent, Ring};
 use crate::toolchain::Missing;
 use crate::{packages, plain, repo};

@@ -12,7 +12,6 @@ mod preload;
 mod progress;
 mod repo;
 mod softroce;
-mod table;
 mod test;
 mod toolchain;
 mod trespass_capi;

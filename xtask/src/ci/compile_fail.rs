@@ -7,7 +7,7 @@ use std::process::Command;
 
 use anyhow::Result;
 
-use crate::table::Finished;
+use crate::test::table::Finished;
 use crate::{repo, test, toolchain};
 
 /// The name of the test, which other runs ignore.

@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::packages;
 use crate::repo;
-use crate::table::Finished;
+use crate::test::table::Finished;
 
 const SOURCE: &str = "http://deb.debian.org/debian/pool/main/r/rdma-core/rdma-core_56.1.orig.tar.gz";
 const SHA256: &str = "63ce7f2baa7242c2dbc76375dac957c420187dd27f8c5e148efc07971ee522a8";

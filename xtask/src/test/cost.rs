@@ -4,8 +4,8 @@ use std::process::Command;
 
 use anyhow::Result;
 
+use super::table::Finished;
 use super::{Context, Extent, Results, build, running};
-use crate::table::Finished;
 use crate::{packages, repo};
 
 /// The package of the measurement and of its test.

@@ -6,9 +6,9 @@ use std::process::Command;
 use anyhow::{Context as _, Result, ensure};
 
 use super::build::{self, Executable, Target};
+use super::table::Finished;
 use super::{Context, Extent, Ring, running};
 use crate::packages;
-use crate::table::Finished;
 
 /// The test program, and its package.
 const DEVICE: &str = "device";

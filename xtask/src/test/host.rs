@@ -9,10 +9,10 @@ use anyhow::{Context as _, Result, ensure};
 
 use super::build::{Target, selection};
 use super::device::{ON_SOFTRNIC, runs_on_device};
+use super::table::Finished;
 use super::{Context, Extent, running};
 use crate::packages;
 use crate::repo;
-use crate::table::Finished;
 
 /// The test programs of a quick run, by package and name: the main job of each crate. They have few dependencies, so
 /// they take little time to build. The tests with these parts in their names are left out: they build programs.

@@ -9,8 +9,8 @@ use std::time::Instant;
 
 use anyhow::{Result, ensure};
 
+use super::table::{Finished, State};
 use super::{Context, Extent, running};
-use crate::table::{Finished, State};
 use crate::{repo, toolchain};
 
 /// A package, the arguments that select its tests, and whether the gate runs them.

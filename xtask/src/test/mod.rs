@@ -10,6 +10,7 @@ mod results;
 mod running;
 mod sanitizers;
 mod softroce;
+pub(crate) mod table;
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -22,11 +23,11 @@ use clap::{Args, Parser, ValueEnum};
 pub(crate) use self::build::selection;
 use self::build::{Executable, Target};
 pub(crate) use self::results::Results;
-pub(crate) use self::running::{End, stream};
+pub(crate) use self::running::stream;
+use self::table::{Finished, Row, State};
 use crate::packages;
 use crate::repo::{self, Package};
 use crate::softroce::Guest;
-use crate::table::{self, Finished, Row, State};
 
 /// Run the tests: by default the main jobs of each crate, which need only Rust, in five minutes
 ///

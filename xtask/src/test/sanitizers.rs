@@ -11,8 +11,8 @@ use std::collections::BTreeSet;
 use anyhow::Result;
 
 use super::build::{self, Target};
+use super::table::Finished;
 use super::{Context, running};
-use crate::table::Finished;
 use crate::{repo, toolchain};
 
 /// A package, one of its test programs (the unit tests if the names are equal), and parts of test names (none selects

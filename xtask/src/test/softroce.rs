@@ -12,12 +12,12 @@ use anyhow::{Context as _, Result};
 use super::build::{self, Executable};
 use super::device::{self, Module};
 use super::results::Scanner;
+use super::table::Finished;
 use super::{Context, Results, running};
 use crate::packages;
 use crate::preload;
 use crate::repo;
 use crate::softroce::{self, Outcome, Request, Sinks, Started};
-use crate::table::Finished;
 
 /// Runs each module in a process of its own: `$1` is the time limit of each, `$2` the program; then follow the name of
 /// each module, the file for its completions or nothing, and its tests. [`COMPARISON`] comes last. The line [`ENDED`]

@@ -20,7 +20,7 @@ use sideway_test_names::Folder;
 
 use super::{Context, Extent, Results, build};
 use crate::preload::{self, Built};
-use crate::table::Finished;
+use crate::test::table::Finished;
 use crate::{package, packages, repo};
 
 /// Our own programs, each with its compiler and libraries.

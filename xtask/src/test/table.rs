@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
+use super::results::Results;
+use super::running::End;
 use crate::repo;
-use crate::test::{End, Results};
 
 /// The outcome of a step or ring.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
