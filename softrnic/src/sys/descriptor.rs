@@ -6,9 +6,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use rdma_mummy_sys::load::gate;
+use rdma_mummy_sys::process::generation;
 use rustix::io::Errno;
-
-use crate::sys::fork;
 
 /// The size of the table, which exceeds the largest number of listeners, sessions and groups.
 const CAPACITY: usize = 1 << 14;
@@ -41,7 +40,7 @@ impl Descriptor {
             let place = (start + offset) % CAPACITY;
             if OPEN[place].compare_exchange(0, value, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
                 let descriptor = ManuallyDrop::new(descriptor);
-                return Ok(Self { descriptor, place, generation: fork::generation() });
+                return Ok(Self { descriptor, place, generation: generation() });
             }
         }
         Err(Errno::MFILE)
@@ -57,7 +56,7 @@ impl AsFd for Descriptor {
 impl Drop for Descriptor {
     fn drop(&mut self) {
         // In a child, the descriptor has already been closed, and another file may have its number.
-        if self.generation != fork::generation() {
+        if self.generation != generation() {
             return;
         }
         let _hold = gate::hold();
