@@ -9,15 +9,10 @@
 //! A check interrupts the program if all processors are in use. So the interval grows with the time for which the
 //! program polls.
 
-use std::os::fd::BorrowedFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::engine::Engine;
-use crate::sys::socket_set::{Polls, Reason, SocketSet, TICK, yield_if_empty};
-use crate::sys::unpoisoned;
-use crate::wire::transport::Sockets;
+use crate::sys::socket_set::{Polls, Reason, SocketSet, TICK};
 
 /// The maximum interval of the thread's checks.
 const MAX_INTERVAL: Duration = Duration::from_millis(8);
@@ -55,7 +50,7 @@ pub(super) struct Attendance {
     has_polled: AtomicBool,
     /// Whether the thread makes its checks.
     is_checked: AtomicBool,
-    polls: Polls,
+    pub(super) polls: Polls,
 }
 
 impl Attendance {
@@ -90,58 +85,6 @@ impl Attendance {
         sockets.hold(Reason::Polled);
         if !self.is_checked() && !self.is_checked.swap(true, Ordering::SeqCst) {
             sockets.place.wake();
-        }
-    }
-}
-
-impl Engine {
-    /// Serves the sockets when a program has polled and found no completion. Returns whether anything has arrived on
-    /// the sockets.
-    #[inline]
-    pub(crate) fn progress(&self) -> bool {
-        self.has_connections.load(Ordering::Relaxed) && self.polled()
-    }
-
-    /// Records that a program will wait for an event instead of polling.
-    pub(crate) fn armed(&self) {
-        self.attendance.polls.reset();
-        if let Some(sockets) = self.sockets.get() {
-            sockets.release(Reason::Polled);
-        }
-    }
-
-    fn polled(&self) -> bool {
-        let Some(sockets) = self.sockets.get() else { return false };
-        let attendance = &self.attendance;
-        if !sockets.is_attended() && attendance.polls.count().is_lt() {
-            return false;
-        }
-        attendance.begin(sockets);
-        let only = {
-            let connections = unpoisoned(self.connections.read());
-            connections.first_key_value().filter(|_| connections.len() == 1).map(|(_, only)| Arc::clone(only))
-        };
-        let has_found = match only {
-            Some(only) => only.serve(false),
-            None => self.serve_ready(sockets, false),
-        };
-        yield_if_empty(has_found);
-        has_found
-    }
-}
-
-impl Sockets for Engine {
-    fn attend(&self) -> Option<BorrowedFd<'_>> {
-        self.sockets.get().filter(|_| self.has_connections.load(Ordering::Relaxed))?.attend()
-    }
-
-    fn serve(&self) -> bool {
-        self.sockets.get().is_some_and(|sockets| self.serve_ready(sockets, true))
-    }
-
-    fn leave(&self) {
-        if let Some(sockets) = self.sockets.get() {
-            sockets.release(Reason::Waits);
         }
     }
 }

@@ -4,8 +4,8 @@
 //! repeats the set-up with that revision on a new TCP connection. The owner of this state machine limits the time of
 //! the set-up.
 
+use super::code::Code;
 use super::mpa::{ANY_DEPTH, ENHANCED_LENGTH, Enhanced, Frame, MAX_SENT, Malformed, RtrKinds};
-use super::terminate::Code;
 
 /// The highest revision of the protocol that softrnic supports.
 const REVISION: u8 = 2;

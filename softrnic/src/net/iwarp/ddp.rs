@@ -2,9 +2,9 @@
 
 use arrayvec::ArrayVec;
 
+use super::code::Code;
 use super::rdmap::Opcode;
 use super::take;
-use super::terminate::Code;
 
 /// The length of the headers of a tagged segment.
 pub(super) const TAGGED: usize = 14;

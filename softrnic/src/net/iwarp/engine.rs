@@ -4,6 +4,7 @@
 //! events, the program serves the sockets instead, see [`attendance`](super::attendance).
 
 use std::collections::BTreeMap;
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock, Weak};
 use std::time::{Duration, Instant};
@@ -18,14 +19,14 @@ use super::connection::Connection;
 use super::fpdu::max_segment;
 use super::stream::Stream;
 use crate::sys::descriptor::Descriptor;
-use crate::sys::socket_set::{SocketSet, TICK};
+use crate::sys::socket_set::{Reason, SocketSet, TICK, yield_if_empty};
 use crate::sys::thread::{Next, Reactor, Task};
 use crate::sys::{tcp, unpoisoned};
 use crate::wire::address::Path;
 use crate::wire::message::Request;
 use crate::wire::operation::{Operation, Service};
 use crate::wire::packet::STREAM_PEER;
-use crate::wire::transport::Deliver;
+use crate::wire::transport::{Deliver, Sockets};
 
 /// The interval at which connections are checked that are ending and that the peer does not close.
 const ENDING_TICK: Duration = Duration::from_secs(1);
@@ -298,6 +299,58 @@ impl Engine {
         self.has_connections.store(!connections.is_empty(), Ordering::Relaxed);
         drop(connections);
         removed.is_some()
+    }
+}
+
+impl Engine {
+    /// Serves the sockets when a program has polled and found no completion. Returns whether anything has arrived on
+    /// the sockets.
+    #[inline]
+    pub(crate) fn progress(&self) -> bool {
+        self.has_connections.load(Ordering::Relaxed) && self.polled()
+    }
+
+    /// Records that a program will wait for an event instead of polling.
+    pub(crate) fn armed(&self) {
+        self.attendance.polls.reset();
+        if let Some(sockets) = self.sockets.get() {
+            sockets.release(Reason::Polled);
+        }
+    }
+
+    fn polled(&self) -> bool {
+        let Some(sockets) = self.sockets.get() else { return false };
+        let attendance = &self.attendance;
+        if !sockets.is_attended() && attendance.polls.count().is_lt() {
+            return false;
+        }
+        attendance.begin(sockets);
+        let only = {
+            let connections = unpoisoned(self.connections.read());
+            connections.first_key_value().filter(|_| connections.len() == 1).map(|(_, only)| Arc::clone(only))
+        };
+        let has_found = match only {
+            Some(only) => only.serve(false),
+            None => self.serve_ready(sockets, false),
+        };
+        yield_if_empty(has_found);
+        has_found
+    }
+}
+
+impl Sockets for Engine {
+    fn attend(&self) -> Option<BorrowedFd<'_>> {
+        self.sockets.get().filter(|_| self.has_connections.load(Ordering::Relaxed))?.attend()
+    }
+
+    fn serve(&self) -> bool {
+        self.sockets.get().is_some_and(|sockets| self.serve_ready(sockets, true))
+    }
+
+    fn leave(&self) {
+        if let Some(sockets) = self.sockets.get() {
+            sockets.release(Reason::Waits);
+        }
     }
 }
 

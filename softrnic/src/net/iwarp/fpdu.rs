@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use super::terminate::Code;
+use super::code::Code;
 
 /// The number of bytes that a frame has in addition to its segment and its padding.
 pub(super) const OVERHEAD: usize = 6;

@@ -6,6 +6,7 @@
 //! - `mpa`: the start-up frames of a connection
 //! - `connect`: the set-up of a connection at both ends
 //! - `fpdu`: the frames of the byte stream, with their CRC
+//! - `code`: the codes of errors
 //! - `ddp`: the headers of a segment
 //! - `rdmap`: the messages that consist of fields
 //! - `terminate`: the message that ends a connection, with its error
@@ -24,6 +25,7 @@
 
 mod alignment;
 mod attendance;
+mod code;
 pub(crate) mod connect;
 pub(crate) mod connection;
 mod ddp;

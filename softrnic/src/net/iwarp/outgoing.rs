@@ -6,10 +6,11 @@ use std::sync::Weak;
 use std::time::Instant;
 
 use super::alignment::Alignment;
+use super::code::Code;
 use super::rdmap::{Atomic, ReadRequest};
 use super::receiver::Last;
 use super::stream::Stream;
-use super::terminate::{Code, Terminate};
+use super::terminate::Terminate;
 use crate::wire::bytes::{self, Fault, Segment};
 use crate::wire::message::{Refusal, Reply};
 use crate::wire::operation::Operation;

@@ -2,9 +2,10 @@
 
 use std::collections::VecDeque;
 
+use super::code::Code;
 use super::ddp::{self, Header, Placement};
 use super::rdmap::{AtomicRequest, AtomicResponse, Opcode, QUEUES, ReadRequest};
-use super::terminate::{Cause, Code, Terminate};
+use super::terminate::{Cause, Terminate};
 
 /// The receiving half of a connection. It does not access the memory of the program. The QP checks the key, the bounds
 /// and the access rights of each event.

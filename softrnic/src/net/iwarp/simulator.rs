@@ -2,12 +2,13 @@
 
 use proptest::prelude::*;
 
+use super::code::Code;
 use super::connect::{Agreed, Failure, Initiator, Offer, Responder};
 use super::fpdu::Frames;
 use super::rdmap::Atomic;
 use super::receiver::{Event, Last};
 use super::stream::Stream;
-use super::terminate::{Code, Terminate};
+use super::terminate::Terminate;
 
 /// The length of a part of a message that an end passes to its stream.
 const PART: usize = 700;

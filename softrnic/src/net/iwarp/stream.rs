@@ -1,10 +1,11 @@
 //! A connection after its set-up.
 
+use super::code::Code;
 use super::connect::{Agreed, Rtr};
 use super::rdmap::{Atomic, AtomicRequest, AtomicResponse, Opcode, ReadRequest};
 use super::receiver::{Event, Last, Receiver};
 use super::sender::Sender;
-use super::terminate::{Code, Terminate};
+use super::terminate::Terminate;
 
 /// The STag of an RTR write. No memory belongs to it, because the write is empty.
 const RTR_STAG: u32 = 1;

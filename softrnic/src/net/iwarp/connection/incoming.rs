@@ -11,10 +11,10 @@ use rustix::net::RecvFlags;
 
 use super::Connection;
 use super::messages::Messages;
+use crate::net::iwarp::code::Code;
 use crate::net::iwarp::fpdu::Frames;
 use crate::net::iwarp::outgoing::{Await, Outgoing, refusal_of};
 use crate::net::iwarp::receiver::Event;
-use crate::net::iwarp::terminate::Code;
 use crate::wire::bytes::Segment;
 use crate::wire::packet::{Part, Response, ResponseKind, STREAM_PEER};
 use crate::wire::transport::{Carrier, MAX_UNSETTLED};
