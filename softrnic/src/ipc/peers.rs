@@ -4,6 +4,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock, TryLockError};
 use std::thread;
+use std::time::Duration;
 
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
@@ -11,7 +12,6 @@ use rustix::io::Errno;
 use super::block;
 use super::group::Groups;
 use super::outgoing::Routes;
-use super::reactor::{SHORT_WAIT, Turns};
 use super::session::Session;
 use super::unsettled::Unsettled;
 use super::wakeup::{Sleep, Sleeper};
@@ -25,6 +25,9 @@ use crate::wire::transport::{Deliver, Sockets};
 const MAX_SESSIONS: usize = 1024;
 /// How often a thread that waits for an event receives packets before the thread of softrnic continues.
 const MAX_ROUNDS: u32 = 16;
+
+/// A program that polls receives a packet within this time, unless the scheduler has suspended the program.
+pub(super) const SHORT_WAIT: Duration = Duration::from_micros(30);
 
 /// The sessions with other processes.
 #[derive(Debug)]
@@ -42,7 +45,7 @@ pub(crate) struct Peers {
     sessions: RwLock<Vec<Arc<Session>>>,
     routes: Routes,
     listeners: Mutex<Vec<Listener>>,
-    thread: fn() -> &'static Reactor,
+    pub(super) thread: fn() -> &'static Reactor,
     pub(super) sockets: OnceLock<SocketSet>,
     /// The sessions that the other process has closed, and that the thread has to end.
     pub(super) closed: Mutex<Vec<Arc<Session>>>,
@@ -89,11 +92,6 @@ impl Peers {
         sockets.place.watch(&socket, id, EventFlags::IN)?;
         listeners.push(Listener { id, block, socket });
         Ok(block)
-    }
-
-    /// Begins to be served by the thread. The caller must hold the lock of the listeners.
-    fn start(&'static self) -> Result<&'static SocketSet, Errno> {
-        SocketSet::start(&self.sockets, (self.thread)(), |sockets| Box::new(Turns::new(self, sockets)))
     }
 
     pub(super) fn first_block(&self) -> Option<u32> {

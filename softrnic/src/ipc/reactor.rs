@@ -23,7 +23,7 @@ use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 
 use super::incoming::Waiting;
-use super::peers::Peers;
+use super::peers::{Peers, SHORT_WAIT};
 use super::socket;
 use super::wakeup::Sleep;
 use crate::sys::socket_set::{Expectation, SOCKETS, SocketSet, TICK};
@@ -32,8 +32,6 @@ use crate::sys::unpoisoned;
 
 /// How long the thread spins after it has served a session and before it sleeps, because a response may follow soon.
 const SPIN_TIME: Duration = Duration::from_micros(20);
-/// A program that polls receives a packet within this time, unless the scheduler has suspended the program.
-pub(super) const SHORT_WAIT: Duration = Duration::from_micros(30);
 /// How long a program that has polled since the previous tick may leave packets to this thread's next look.
 const LOOK_TIME: Duration = Duration::from_micros(300);
 /// The shortest and the longest period for which wake-ups are forced after a check has found packets that no poll has
@@ -44,6 +42,11 @@ const MAX_FORCED: Duration = Duration::from_secs(1);
 const CLOSED: EventFlags = EventFlags::HUP.union(EventFlags::RDHUP).union(EventFlags::ERR);
 
 impl Peers {
+    /// Begins to be served by the thread. The caller must hold the lock of the listeners.
+    pub(super) fn start(&'static self) -> Result<&'static SocketSet, Errno> {
+        SocketSet::start(&self.sockets, (self.thread)(), |sockets| Box::new(Turns::new(self, sockets)))
+    }
+
     /// Takes the wake-ups of the sessions, and leaves the sessions that the other process has closed to the thread.
     pub(super) fn handle_sessions(&self, sockets: &SocketSet) {
         sockets.each_ready(|id, flags| {
