@@ -51,7 +51,7 @@ pub(crate) use datagram::check_sum;
 pub(crate) use send::batch::Batch;
 pub(crate) use send::work::{Destination, SendWork};
 
-use self::recv::responder::Responder;
+use self::recv::Responder;
 use self::route::Route;
 use self::send::inbox::Inbox;
 use self::send::requester::Requester;

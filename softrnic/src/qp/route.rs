@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use rdma_mummy_sys::ibv_access_flags;
 
-use crate::qp::send::attempt::status_of;
+use crate::qp::send::outcome::status_of;
 use crate::qp::{Attributes, PairEvent, QpRegistry, QueuePair, Service, State};
 use crate::sys::errno::Errno;
 use crate::sys::unpoisoned;

@@ -8,9 +8,9 @@ use rdma_mummy_sys::ibv_access_flags;
 use crate::mem::Memory;
 use crate::qp::exchange::{Exchange, TransferFault};
 use crate::qp::recv::receiving::{ReceiveError, Taken, check_fits, invalidate};
-use crate::qp::recv::responder::{Responder, Stop};
 use crate::qp::recv::responses_out::{Reading, Return};
-use crate::qp::recv::target::{Target, shared_entry};
+use crate::qp::recv::target::{Target, shared_entry, target_of};
+use crate::qp::recv::{Responder, Stop};
 use crate::qp::registry::SharedEntry;
 use crate::qp::{QueuePair, Service};
 use crate::srq::ReceiveQueue;
@@ -325,12 +325,5 @@ fn move_part(target: &Target<'_>, arriving: &Inbound, part: &Part, payload: &[Se
                 .and_then(|()| bytes::copy(payload, &segments))
                 .map_err(|_| ReceiveError::Memory)
         }
-    }
-}
-
-pub(in crate::qp) fn target_of<'t>(pair: &'t QueuePair, entry: Option<&'t SharedEntry>) -> Result<Target<'t>, Stop> {
-    match entry {
-        Some(entry) => Target::of_shared(pair, entry),
-        None => Ok(Target::of_pair(pair)),
     }
 }

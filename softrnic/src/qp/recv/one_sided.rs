@@ -7,8 +7,8 @@ use rdma_mummy_sys::{IBV_FLUSH_GLOBAL, IBV_FLUSH_MR, IBV_FLUSH_PERSISTENT, IBV_F
 use crate::mem::Access;
 use crate::qp::Service;
 use crate::qp::exchange::Exchange;
-use crate::qp::recv::responder::{Responder, Stop};
 use crate::qp::recv::target::{Target, refusal};
+use crate::qp::recv::{Responder, Stop};
 use crate::wire::bytes::{self, Atomic, Fault};
 use crate::wire::message::{Refusal, Request};
 

@@ -6,25 +6,14 @@ use rdma_mummy_sys::{ibv_wc_flags, ibv_wc_opcode, ibv_wc_status};
 
 use crate::cq::{Completion, CompletionQueue};
 use crate::mem::Memory;
-use crate::mem::domain::Domain;
 use crate::qp::exchange::{Exchange, TransferFault};
-use crate::qp::recv::responder::{Responder, Stop};
-use crate::qp::recv::target::Target;
+use crate::qp::recv::target::{Receives, Target};
+use crate::qp::recv::{Responder, Stop};
 use crate::qp::{QueuePair, Service, datagram};
 use crate::srq::{ReceiveQueue, ReceiveWork};
 use crate::wire::bytes::{self, Fault, Segments};
 use crate::wire::message::{Refusal, Reply, Request};
 use crate::wire::operation::Operation;
-
-/// The queue from which receives are taken, and the completion queue to which their completions are added.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::qp) struct Receives<'t> {
-    pub(in crate::qp) queue: &'t Arc<ReceiveQueue>,
-    pub(in crate::qp) completions: Option<&'t Arc<CompletionQueue>>,
-    /// The protection domain to which the memory of the receives belongs.
-    pub(in crate::qp) domain: &'t Domain,
-    pub(in crate::qp) is_shared: bool,
-}
 
 /// A receive that was taken from its queue.
 #[derive(Debug)]

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use rdma_mummy_sys::ibv_access_flags;
 
-use crate::qp::recv::inbound::target_of;
-use crate::qp::recv::responder::{Responder, Stop};
+use crate::qp::recv::target::target_of;
+use crate::qp::recv::{Responder, Stop};
 use crate::qp::registry::SharedEntry;
 use crate::qp::{PairEvent, QueuePair};
 use crate::srq::ReceiveQueue;

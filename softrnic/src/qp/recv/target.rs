@@ -1,11 +1,14 @@
 //! The memory and the receives that a message can access.
 
+use std::sync::Arc;
+
+use crate::cq::CompletionQueue;
 use crate::mem::domain::Domain;
 use crate::mem::{Access, Memory};
-use crate::qp::recv::receiving::Receives;
-use crate::qp::recv::responder::Stop;
+use crate::qp::recv::Stop;
 use crate::qp::registry::{QpRegistry, SharedEntry};
 use crate::qp::{QueuePair, Service};
+use crate::srq::ReceiveQueue;
 use crate::wire::bytes::{Fault, Segment};
 use crate::wire::message::Refusal;
 
@@ -15,6 +18,16 @@ pub(in crate::qp) fn shared_entry(pair: &QueuePair, number: u32) -> Result<Share
     entry
         .filter(|entry| pair.parts.xrc_domain.as_ref().is_some_and(|domain| domain.is(&entry.xrc_domain)))
         .ok_or(Stop::Refused(Refusal::InvalidRequest))
+}
+
+/// The queue from which receives are taken, and the completion queue to which their completions are added.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::qp) struct Receives<'t> {
+    pub(in crate::qp) queue: &'t Arc<ReceiveQueue>,
+    pub(in crate::qp) completions: Option<&'t Arc<CompletionQueue>>,
+    /// The protection domain to which the memory of the receives belongs.
+    pub(in crate::qp) domain: &'t Domain,
+    pub(in crate::qp) is_shared: bool,
 }
 
 /// The protection domain and the receives that a message uses. They are those of the QP, or those of an XRC shared
@@ -64,6 +77,14 @@ impl<'t> Target<'t> {
 
     pub(in crate::qp) fn invalidate(&self, rkey: u32) -> Result<(), Stop> {
         Memory::of_process().invalidate(self.domain, self.number, rkey).map_err(refusal)
+    }
+}
+
+/// The target of a message: that of the shared receive queue that an XRC message addresses, or that of the QP.
+pub(in crate::qp) fn target_of<'t>(pair: &'t QueuePair, entry: Option<&'t SharedEntry>) -> Result<Target<'t>, Stop> {
+    match entry {
+        Some(entry) => Target::of_shared(pair, entry),
+        None => Ok(Target::of_pair(pair)),
     }
 }
 

@@ -11,39 +11,19 @@ use crate::qp::exchange::InProcess;
 use crate::qp::registry::QpRegistry;
 use crate::qp::send::group::GroupSend;
 use crate::qp::send::in_flight::InFlight;
+use crate::qp::send::outcome::{Outcome, status_of};
 use crate::qp::send::remote_send;
 use crate::qp::send::work::SendWork;
 use crate::qp::{Attributes, QueuePair, Service, datagram};
 use crate::wire::address::{Gid, Path};
 use crate::wire::bytes::{self, Segment, Segments};
-use crate::wire::message::{Refusal, Reply, Request};
+use crate::wire::message::{Reply, Request};
 use crate::wire::operation::Operation;
 use crate::wire::packet::{packet_count, psn_after};
 use crate::wire::transport::Carrier;
 
 /// The number of bytes on which an atomic operates.
 const ATOMIC_LENGTH: u64 = 8;
-
-/// The result of an attempt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::qp) enum Outcome {
-    /// The request has completed. For reads and atomics, this variant contains the number of received bytes.
-    Done {
-        length: u32,
-    },
-    Failed(ibv_wc_status),
-    NotReady {
-        timer: u8,
-    },
-    Silence,
-    /// All parts of the request were sent to another process, or the request has changed keys and completes after the
-    /// requests in flight.
-    Sent,
-    /// The request or a part of it could not be sent because the carrier is full.
-    Stuck,
-    /// The request must wait until the responses to earlier requests have arrived.
-    Later,
-}
 
 /// The peer of the last message, which is remembered for the next one.
 #[derive(Debug, Default)]
@@ -207,15 +187,6 @@ pub(in crate::qp) fn attempt(
         pair.sq_psn.store(psn_after(first, request.packets), Ordering::Relaxed);
     }
     outcome
-}
-
-/// Returns the completion status of a request that the peer has refused.
-pub(in crate::qp) fn status_of(refusal: Refusal) -> ibv_wc_status {
-    match refusal {
-        Refusal::InvalidRequest => ibv_wc_status::IBV_WC_REM_INV_REQ_ERR,
-        Refusal::AccessError(_) => ibv_wc_status::IBV_WC_REM_ACCESS_ERR,
-        Refusal::OperationError => ibv_wc_status::IBV_WC_REM_OP_ERR,
-    }
 }
 
 /// Returns the destination of a request: the path, the QP number and, for a datagram, the Q_Key.

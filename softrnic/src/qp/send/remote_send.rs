@@ -5,8 +5,8 @@ use std::sync::Arc;
 use rdma_mummy_sys::ibv_wc_status;
 
 use crate::mem::Memory;
-use crate::qp::send::attempt::Outcome;
 use crate::qp::send::in_flight::InFlight;
+use crate::qp::send::outcome::Outcome;
 use crate::qp::send::work::SendWork;
 use crate::qp::{Attributes, QueuePair};
 use crate::wire::bytes::Segments;

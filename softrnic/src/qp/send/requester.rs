@@ -8,8 +8,9 @@ use std::time::Instant;
 use rdma_mummy_sys::{ibv_wc_opcode, ibv_wc_status};
 
 use crate::cq::{Completion, Slots};
-use crate::qp::send::attempt::{Outcome, Peer, attempt};
+use crate::qp::send::attempt::{Peer, attempt};
 use crate::qp::send::in_flight::InFlight;
+use crate::qp::send::outcome::Outcome;
 use crate::qp::send::retry::{self, Wait};
 use crate::qp::send::ring::Ring;
 use crate::qp::send::work::SendWork;

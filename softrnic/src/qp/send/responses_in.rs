@@ -4,8 +4,9 @@ use std::sync::atomic::Ordering;
 
 use rdma_mummy_sys::ibv_wc_status;
 
-use crate::qp::send::attempt::{Outcome, finish_response, local_memory, status_of};
+use crate::qp::send::attempt::{finish_response, local_memory};
 use crate::qp::send::inbox::Arrival;
+use crate::qp::send::outcome::{Outcome, status_of};
 use crate::qp::send::requester::Requester;
 use crate::qp::{ALARM, QueuePair, deferred_run};
 use crate::sys::unpoisoned;
