@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use crate::sys::{fork, unpoisoned};
 use crate::verbs::limits::Profile;
-use crate::verbs::{completion_channel, device, table};
+use crate::verbs::{completion_event, device, files, table};
 use crate::{cm, wiring};
 
 /// Name of the environment variable that lists the devices to register. [`Builder::new`] describes its format.
@@ -95,13 +95,13 @@ impl Builder {
             Some((names, _)) => Err(RegisterError::Registered { devices: names.clone() }),
             None => {
                 // The devices are created before the provider is registered, so that every device list contains them.
-                device::make(&asked.0, asked.1);
+                device::make(&asked.0, files::are_served(), asked.1);
                 fork::watch();
                 // SAFETY: each function of the table behaves as rdma-core documents it, and does not write `_ops` of
                 // the devices.
                 unsafe {
                     let provider = provider::Provider::new(PROVIDER, table::table()).with_rdmacm(cm::table());
-                    provider::register(provider.with_wait(completion_channel::wait))
+                    provider::register(provider.with_wait(completion_event::wait))
                 }
                 .map_err(RegisterError::Provider)?;
                 wiring::connect();

@@ -12,7 +12,7 @@ use super::calls::made;
 use crate::sys::errno::Errno;
 use crate::sys::fork::PerProcess;
 use crate::sys::unpoisoned;
-use crate::verbs::context::open_device;
+use crate::verbs::open::open_device;
 use crate::verbs::protection_domain::alloc_pd;
 use crate::verbs::xrc_domain::open_xrcd;
 use crate::verbs::{device, failure};

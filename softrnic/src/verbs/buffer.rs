@@ -10,8 +10,9 @@ use rdma_mummy_sys::since_v44::{
 };
 use rdma_mummy_sys::{ibv_mr, ibv_pd};
 
+use super::context::is_inherited;
+use super::failure;
 use super::memory_region::{reg_dmabuf_mr, reg_mr_iova2};
-use super::{failure, guard};
 use crate::mem::{self, page_size};
 use crate::sys::errno::Errno;
 
@@ -47,7 +48,7 @@ pub(crate) unsafe extern "C" fn free_buf(buf: *mut ibv_buf) {
     let buffer = buf.cast::<Buffer>();
     // SAFETY: guaranteed by the caller. A forked child does not destroy objects of its parent.
     unsafe {
-        if !guard::is_inherited((*(*buffer).pd).context) {
+        if !is_inherited((*(*buffer).pd).context) {
             drop(Box::from_raw(buffer));
         }
     }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::ffi::c_int;
-use std::mem::{self, offset_of};
+use std::mem::offset_of;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -12,8 +12,8 @@ use rdma_mummy_sys::{ibv_context, ibv_device, verbs_context};
 
 use super::async_event::AsyncEvent;
 use super::event_fd_queue::EventFdQueue;
-use super::import::Exports;
-use super::{failure, table};
+use super::exports::Exports;
+use super::failure;
 use crate::mem::domain::Domain;
 use crate::sys::errno::Errno;
 use crate::sys::fork;
@@ -55,14 +55,11 @@ impl Context {
         self.handles.fetch_add(1, Ordering::Relaxed)
     }
 
-    fn open(device: *mut ibv_device) -> Result<Self, Errno> {
+    /// Opens a device. `verbs` contains the functions of the context.
+    pub(super) fn open(device: *mut ibv_device, mut verbs: verbs_context) -> Result<Self, Errno> {
         let events = Arc::new(EventFdQueue::watching(AsyncEvent::of_addresses)?);
         let commands = descriptor()?;
-        // SAFETY: the struct consists of numbers, nullable pointers and a mutex; zero is valid for each. A zeroed mutex
-        // is unlocked.
-        let mut verbs: verbs_context = unsafe { mem::zeroed() };
         verbs.sz = size_of::<verbs_context>();
-        table::fill(&mut verbs);
         verbs.context.device = device;
         verbs.context.cmd_fd = commands.as_raw_fd();
         verbs.context.async_fd = events.as_raw_fd();
@@ -99,15 +96,16 @@ fn descriptor() -> Result<OwnedFd, Errno> {
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
-pub(crate) unsafe extern "C" fn open_device(device: *mut ibv_device) -> *mut ibv_context {
-    match Context::open(device) {
-        Ok(context) => {
-            let context = Box::into_raw(Box::new(context));
-            // SAFETY: `context` is on the heap.
-            unsafe { &raw mut (*context).verbs.context }
-        }
-        Err(errno) => failure::null(errno),
-    }
+/// Whether an object belongs to the parent of this forked process.
+///
+/// # Safety
+///
+/// This provider opened the context, which is not closed, in this process or its parent.
+#[inline]
+pub(super) unsafe fn is_inherited(context: *mut ibv_context) -> bool {
+    let generation = fork::generation();
+    // SAFETY: guaranteed by the caller.
+    generation != 0 && unsafe { Context::of(context) }.generation != generation
 }
 
 /// `ibv_close_device(context)`: fails with `EBUSY` while objects of the context exist.
@@ -116,7 +114,7 @@ pub(crate) unsafe extern "C" fn close_device(context: *mut ibv_context) -> c_int
     if unsafe { Context::of(context) }.usage.is_used() {
         return failure::minus_one(Errno::BUSY);
     }
-    // SAFETY: `open_device` put the context on the heap, and a closed context is not used.
+    // SAFETY: `open::open_device` put the context on the heap, and a closed context is not used.
     drop(unsafe { Box::from_raw(start(context)) });
     0
 }

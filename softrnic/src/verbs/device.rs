@@ -8,8 +8,7 @@ use std::sync::OnceLock;
 
 use rdma_mummy_sys::{ibv_context, ibv_device, ibv_fork_status};
 
-use super::files;
-use super::kind::Kind;
+use super::kind::{HOST, Kind};
 use super::limits::Profile;
 use crate::sys;
 use crate::wire::address::Gid;
@@ -39,14 +38,15 @@ static DEVICES: OnceLock<Box<[&'static Device]>> = OnceLock::new();
 
 impl Device {
     /// Creates a device. `name` must be shorter than [`NAME_SIZE`], and `place` is the index of the device in the list.
-    pub(super) fn new(name: &str, place: c_int, profile: Option<Profile>) -> Self {
+    /// With `has_files`, the device names its files.
+    pub(super) fn new(name: &str, place: c_int, has_files: bool, profile: Option<Profile>) -> Self {
         // SAFETY: the struct consists of numbers and nullable function pointers; zero is valid for each.
         let mut c: ibv_device = unsafe { mem::zeroed() };
         let index = FIRST_INDEX.saturating_add(place);
         let verbs_name = verbs_name(index);
         write(&mut c.name, name);
         write(&mut c.dev_name, &verbs_name);
-        if files::are_served() {
+        if has_files {
             write(&mut c.ibdev_path, &format!("/sys/class/infiniband/{name}"));
             write(&mut c.dev_path, &format!("/sys/class/infiniband_verbs/{verbs_name}"));
         }
@@ -111,6 +111,19 @@ impl Device {
     }
 }
 
+impl Kind {
+    /// Returns the kind of the device of a context. If the context or its device is null, which happens only in tests,
+    /// it is the last kind.
+    ///
+    /// # Safety
+    ///
+    /// The context and its device are null or belong to this provider.
+    pub(crate) unsafe fn of(context: *mut ibv_context) -> &'static Self {
+        // SAFETY: guaranteed by the caller.
+        unsafe { Device::of_context(context) }.map_or(&HOST, Device::kind)
+    }
+}
+
 fn verbs_name(index: c_int) -> String {
     format!("uverbs{index}")
 }
@@ -139,10 +152,10 @@ fn fnv(bytes: impl IntoIterator<Item = u8>) -> u64 {
         .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3))
 }
 
-/// Creates the devices. Only the first call has an effect.
-pub(crate) fn make(names: &[String], profile: Option<Profile>) {
+/// Creates the devices, which name their files if `have_files` is set. Only the first call has an effect.
+pub(crate) fn make(names: &[String], have_files: bool, profile: Option<Profile>) {
     let _ = DEVICES.get_or_init(|| {
-        let make = |(name, place): (&String, c_int)| &*Box::leak(Box::new(Device::new(name, place, profile)));
+        let make = |(name, place): (&String, c_int)| &*Box::leak(Box::new(Device::new(name, place, have_files, profile)));
         names.iter().zip(0..).map(make).collect()
     });
 }
@@ -211,7 +224,7 @@ mod tests {
 
     #[test]
     fn device_looks_like_a_roce_device() {
-        let device = Device::new("soft0", 0, None);
+        let device = Device::new("soft0", 0, false, None);
         // SAFETY: the device lives until the end of the test, and is not written.
         unsafe {
             let c = &*device.as_c();
@@ -226,14 +239,14 @@ mod tests {
 
     #[test]
     fn device_with_the_prefix_looks_like_an_rnic() {
-        let device = Device::new("softiw0", 1, None);
+        let device = Device::new("softiw0", 1, false, None);
         // SAFETY: the device lives until the end of the test, and is not written.
         let c = unsafe { &*device.as_c() };
         assert_eq!(c.node_type, ibv_node_type::IBV_NODE_RNIC);
         assert_eq!(c.transport_type, ibv_transport_type::IBV_TRANSPORT_IWARP);
         let gid = device.iwarp_gid().0;
         assert_eq!((gid[0] & 3, &gid[6..]), (2, &[0; 10][..]));
-        let fabrics = [&device, &Device::new("soft0", 0, None)].map(|device| device.kind().fabric);
+        let fabrics = [&device, &Device::new("soft0", 0, false, None)].map(|device| device.kind().fabric);
         assert_eq!(fabrics, [Fabric::Iwarp, Fabric::Host]);
     }
 
@@ -249,14 +262,14 @@ mod tests {
     fn guid_is_stable_and_unique() {
         assert_eq!(guid("soft0"), guid("soft0"));
         assert_ne!(guid("soft0"), guid("soft1"));
-        let first = Device::new("soft0", 0, None).guid().to_ne_bytes()[0];
+        let first = Device::new("soft0", 0, false, None).guid().to_ne_bytes()[0];
         assert_eq!(first & 3, 2, "locally administered, unicast");
     }
 
     #[test]
     fn longest_name_fits() {
         let long = "x".repeat(NAME_SIZE - 1);
-        assert_eq!(name(&Device::new(&long, 0, None)), long);
+        assert_eq!(name(&Device::new(&long, 0, false, None)), long);
     }
 
     #[test]

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use rdma_mummy_sys::{ibv_access_flags, ibv_alloc_dm_attr, ibv_context, ibv_dm, ibv_mr, ibv_pd};
 
 use super::context::Context;
+use super::context::is_inherited;
 use super::failure;
-use super::guard::is_inherited;
 use super::kind::Kind;
 use super::memory_region::{self, Parts};
 use super::object::Object;

@@ -42,7 +42,7 @@ pub fn serve_files() {
     SERVED.store(true, Ordering::Relaxed);
 }
 
-pub(super) fn are_served() -> bool {
+pub(crate) fn are_served() -> bool {
     SERVED.load(Ordering::Relaxed)
 }
 
@@ -177,6 +177,7 @@ fn interface_name(index: u32) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::verbs::kind::GID_TABLE_LENGTH;
 
     #[test]
     #[cfg_attr(miri, ignore = "makes system calls")]
@@ -199,13 +200,13 @@ mod tests {
         let index = (0..10).find(|index| line(&format!("{soft}/ports/1/gids/{index}")) == loopback).unwrap();
         assert_eq!(line(&format!("{soft}/ports/1/gid_attrs/types/{index}")), "RoCE v2\n");
         assert_eq!(line(&format!("{soft}/ports/1/gid_attrs/ndevs/{index}")), "lo\n");
-        let last = gid::TABLE_LENGTH - 1;
+        let last = GID_TABLE_LENGTH - 1;
         assert_eq!(line(&format!("{soft}/ports/1/gids/{last}")), "0000:0000:0000:0000:0000:0000:0000:0000\n");
         for attribute in ["types", "ndevs"] {
             let path = format!("{DEVICES}/{soft}/ports/1/gid_attrs/{attribute}/{last}");
             assert_eq!(file(&path), Some(File::Link(INVALID.to_owned())));
         }
-        assert_eq!(file(&format!("{DEVICES}/{soft}/ports/1/gids/{}", gid::TABLE_LENGTH)), None);
+        assert_eq!(file(&format!("{DEVICES}/{soft}/ports/1/gids/{}", GID_TABLE_LENGTH)), None);
         assert_eq!(line(&format!("{soft}/node_guid")).len(), "0000:0000:0000:0000\n".len());
         assert_eq!(line("soft0/numa_node"), "-1\n");
         assert_eq!(line("softiw0/infiniband/softiw0/node_type"), "4: RNIC\n");

@@ -8,7 +8,7 @@ use rdma_mummy_sys::{ibv_context, ibv_gid, ibv_gid_entry, ibv_gid_type};
 
 use super::device::Device;
 use super::failure;
-use super::kind::Kind;
+use super::kind::{GID_TABLE_LENGTH, Kind};
 use super::port::PORT;
 use crate::sys::addresses::{self, Address};
 use crate::sys::errno::Errno;
@@ -17,8 +17,6 @@ use crate::sys::unpoisoned;
 use crate::wire::address::Gid;
 use crate::wire::transport::Fabric;
 
-/// The length of the table, which is the range of the index in an address handle.
-pub(crate) const TABLE_LENGTH: u32 = 256;
 const NO_DATA: Errno = Errno(libc::ENODATA);
 
 /// The addresses by their index. An address keeps its index while it exists, because QPs refer to it by this index.
@@ -38,7 +36,7 @@ impl Table {
             }
             match self.0.iter().position(Option::is_none) {
                 Some(free) => self.0[free] = Some(*address),
-                None if self.0.len() < TABLE_LENGTH as usize - usize::from(address.ip != addresses::LOOPBACK) => {
+                None if self.0.len() < GID_TABLE_LENGTH as usize - usize::from(address.ip != addresses::LOOPBACK) => {
                     self.0.push(Some(*address));
                 }
                 None => {}
@@ -246,30 +244,30 @@ mod tests {
     #[test]
     fn addresses_beyond_the_table_have_no_index() {
         let number = |n| Address { ip: u128::from(n).into(), interface_index: n };
-        let mut many: Vec<Address> = (0..TABLE_LENGTH + 10).map(number).collect();
+        let mut many: Vec<Address> = (0..GID_TABLE_LENGTH + 10).map(number).collect();
         let mut table = Table(Vec::new());
         table.update(&many);
-        assert_eq!(table.0.len(), TABLE_LENGTH as usize - 1);
+        assert_eq!(table.0.len(), GID_TABLE_LENGTH as usize - 1);
         many.push(Address { ip: addresses::LOOPBACK, interface_index: 1 });
         table.update(&many);
         assert_eq!(table.0.last(), Some(&many.last().copied()));
-        assert_eq!((table.0.len(), table.0[0]), (TABLE_LENGTH as usize, Some(number(0))));
+        assert_eq!((table.0.len(), table.0[0]), (GID_TABLE_LENGTH as usize, Some(number(0))));
     }
 
     #[test]
     fn first_gid_is_an_address_of_the_host() {
         let first = by_index(0).unwrap();
         assert!(addresses::all().iter().any(|address| Gid::from(address.ip) == first));
-        assert_eq!(by_index(TABLE_LENGTH), None);
+        assert_eq!(by_index(GID_TABLE_LENGTH), None);
         assert_eq!(by_index(u32::MAX), None);
         // SAFETY: the GID is writable, and the function ignores the context.
         unsafe {
             let mut gid: ibv_gid = zeroed();
             assert_eq!(query_gid(ptr::null_mut(), PORT, 0, &raw mut gid), 0);
             assert_eq!(gid.raw, first.0);
-            assert_eq!(query_gid(ptr::null_mut(), PORT, TABLE_LENGTH as c_int - 1, &raw mut gid), 0);
+            assert_eq!(query_gid(ptr::null_mut(), PORT, GID_TABLE_LENGTH as c_int - 1, &raw mut gid), 0);
             assert_eq!(gid.raw, [0; 16]);
-            for (port, index) in [(0, 0), (2, 0), (PORT, -1), (PORT, TABLE_LENGTH as c_int)] {
+            for (port, index) in [(0, 0), (2, 0), (PORT, -1), (PORT, GID_TABLE_LENGTH as c_int)] {
                 assert_eq!(query_gid(ptr::null_mut(), port, index, &raw mut gid), -1, "{port} {index}");
             }
         }
@@ -291,8 +289,8 @@ mod tests {
             assert_eq!(query_gid_ex(ptr::null_mut(), 1, 0, entry, 1, entry_size), libc::EOPNOTSUPP);
             assert_eq!(query_gid_ex(ptr::null_mut(), 2, 0, entry, 0, entry_size), libc::EINVAL);
             assert_eq!(query_gid_ex(ptr::null_mut(), 1, 0, entry, 0, 0), libc::EINVAL);
-            assert_eq!(query_gid_ex(ptr::null_mut(), 1, TABLE_LENGTH, entry, 0, entry_size), libc::EINVAL);
-            assert_eq!(query_gid_ex(ptr::null_mut(), 1, TABLE_LENGTH - 1, entry, 0, entry_size), libc::ENODATA);
+            assert_eq!(query_gid_ex(ptr::null_mut(), 1, GID_TABLE_LENGTH, entry, 0, entry_size), libc::EINVAL);
+            assert_eq!(query_gid_ex(ptr::null_mut(), 1, GID_TABLE_LENGTH - 1, entry, 0, entry_size), libc::ENODATA);
         }
     }
 
@@ -301,16 +299,16 @@ mod tests {
         let entry_size = size_of::<ibv_gid_entry>();
         // SAFETY: an entry consists of numbers; the buffer has the given size, and the functions ignore the context.
         unsafe {
-            let mut entries: Vec<ibv_gid_entry> = vec![zeroed(); TABLE_LENGTH as usize];
+            let mut entries: Vec<ibv_gid_entry> = vec![zeroed(); GID_TABLE_LENGTH as usize];
             let read = |entries: &mut Vec<ibv_gid_entry>, max, flags, size| {
                 query_gid_table(ptr::null_mut(), entries.as_mut_ptr(), max, flags, size)
             };
-            let count = read(&mut entries, TABLE_LENGTH as usize, 0, entry_size);
+            let count = read(&mut entries, GID_TABLE_LENGTH as usize, 0, entry_size);
             assert!(count >= 1, "{count}");
             assert_eq!((entries[0].gid_index, entries[0].port_num, entries[0].gid_type), (0, 1, 2));
             assert_eq!(read(&mut entries, count as usize - 1, 0, entry_size), -libc::EINVAL as isize);
-            assert_eq!(read(&mut entries, TABLE_LENGTH as usize, 1, entry_size), -libc::EOPNOTSUPP as isize);
-            assert_eq!(read(&mut entries, TABLE_LENGTH as usize, 0, 0), -libc::EINVAL as isize);
+            assert_eq!(read(&mut entries, GID_TABLE_LENGTH as usize, 1, entry_size), -libc::EOPNOTSUPP as isize);
+            assert_eq!(read(&mut entries, GID_TABLE_LENGTH as usize, 0, 0), -libc::EINVAL as isize);
         }
     }
 }

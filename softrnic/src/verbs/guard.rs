@@ -12,22 +12,9 @@ use rdma_mummy_sys::program::Held;
 use rdma_mummy_sys::since_v44::{ibv_buf, ibv_mr_init_attr};
 use rdma_mummy_sys::*;
 
-use super::context::Context;
+use super::context::is_inherited;
 use super::failure::{code, minus_one, null};
 use crate::sys::errno::Errno;
-use crate::sys::fork;
-
-/// Whether an object belongs to the parent of this forked process.
-///
-/// # Safety
-///
-/// This provider opened the context, which is not closed, in this process or its parent.
-#[inline]
-pub(super) unsafe fn is_inherited(context: *mut ibv_context) -> bool {
-    let generation = fork::generation();
-    // SAFETY: guaranteed by the caller.
-    generation != 0 && unsafe { Context::of(context) }.generation != generation
-}
 
 /// A C object with a context.
 trait Owned {
@@ -89,8 +76,8 @@ macro_rules! guarded {
 
 // These wait for events.
 guarded! { ();
-    minus_one: async_event::get_async_event(context: *mut ibv_context, event: *mut ibv_async_event) -> c_int;
-    minus_one: completion_channel::get_cq_event(channel: *mut ibv_comp_channel, cq: *mut *mut ibv_cq, cq_context: *mut *mut c_void) -> c_int;
+    minus_one: async_event_verbs::get_async_event(context: *mut ibv_context, event: *mut ibv_async_event) -> c_int;
+    minus_one: completion_event::get_cq_event(channel: *mut ibv_comp_channel, cq: *mut *mut ibv_cq, cq_context: *mut *mut c_void) -> c_int;
 }
 
 guarded! { Held::new();
@@ -122,7 +109,7 @@ guarded! { Held::new();
     code: memory_region::dereg_mr(mr: *mut ibv_mr) -> c_int;
     null: completion_channel::create_comp_channel(context: *mut ibv_context) -> *mut ibv_comp_channel;
     code: completion_channel::destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int;
-    nothing: completion_channel::ack_cq_events(cq: *mut ibv_cq, nevents: c_uint);
+    nothing: completion_event::ack_cq_events(cq: *mut ibv_cq, nevents: c_uint);
     null: completion_queue::create_cq(context: *mut ibv_context, cqe: c_int, cq_context: *mut c_void, channel: *mut ibv_comp_channel, comp_vector: c_int) -> *mut ibv_cq;
     code: completion_queue::resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int;
     code: completion_queue::destroy_cq(cq: *mut ibv_cq) -> c_int;

@@ -1,67 +1,20 @@
 //! Imports regions (`ibv_import_mr`) and device memory (`ibv_import_dm`) by their handles.
 
-use std::collections::HashMap;
 use std::ptr;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::Mutex;
 
 use rdma_mummy_sys::{ibv_context, ibv_dm, ibv_mr, ibv_pd};
 
 use super::context::Context;
 use super::device_memory::{self, DeviceMemory};
+use super::exports::Exported;
 use super::failure;
 use super::memory_region::MemoryRegion;
 use super::object::Object;
 use super::protection_domain::ProtectionDomain;
-use crate::mem::{Buffer, Region};
 use crate::sys::errno::Errno;
-use crate::sys::unpoisoned;
 
 const NO_SUCH: Errno = Errno(libc::ENOENT);
-
-/// Weak references to the objects of a context, by their handles.
-#[derive(Debug, Default)]
-pub(crate) struct Exports {
-    regions: Mutex<HashMap<u32, Exported>>,
-    memories: Mutex<HashMap<u32, Weak<Buffer>>>,
-}
-
-/// The data of a region that an import copies.
-#[derive(Clone, Debug)]
-struct Exported {
-    region: Weak<Region>,
-    length: usize,
-    lkey: u32,
-    rkey: u32,
-}
-
-impl Exports {
-    /// Adds or updates a region.
-    pub(super) fn enter_region(&self, c: &ibv_mr, region: &Arc<Region>) {
-        let exported = Exported { region: Arc::downgrade(region), length: c.length, lkey: c.lkey, rkey: c.rkey };
-        unpoisoned(self.regions.lock()).insert(c.handle, exported);
-    }
-
-    pub(super) fn leave_region(&self, handle: u32) {
-        unpoisoned(self.regions.lock()).remove(&handle);
-    }
-
-    pub(super) fn enter_memory(&self, handle: u32, buffer: &Arc<Buffer>) {
-        unpoisoned(self.memories.lock()).insert(handle, Arc::downgrade(buffer));
-    }
-
-    pub(super) fn leave_memory(&self, handle: u32) {
-        unpoisoned(self.memories.lock()).remove(&handle);
-    }
-
-    fn region(&self, handle: u32) -> Option<(Arc<Region>, Exported)> {
-        let exported = unpoisoned(self.regions.lock()).get(&handle)?.clone();
-        Some((exported.region.upgrade()?, exported))
-    }
-
-    fn memory(&self, handle: u32) -> Option<Arc<Buffer>> {
-        unpoisoned(self.memories.lock()).get(&handle)?.upgrade()
-    }
-}
 
 /// `ibv_import_mr(pd, mr_handle)`: imports the keys of a region, without its address.
 ///
@@ -116,10 +69,10 @@ pub(crate) unsafe extern "C" fn unimport_dm(dm: *mut ibv_dm) {
 mod tests {
     use rdma_mummy_sys::{ibv_alloc_dm_attr, ibv_rereg_mr_flags};
 
-    use super::super::context::{close_device, open_device};
     use super::super::device_memory::{alloc_dm, free_dm};
     use super::super::memory_region::{dereg_mr, reg_mr, rereg_mr};
     use super::super::protection_domain::{alloc_pd, dealloc_pd, import_pd, unimport_pd};
+    use super::super::{context::close_device, open::open_device};
     use super::*;
 
     const LOCAL_WRITE: i32 = 1;

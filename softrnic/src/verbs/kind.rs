@@ -3,16 +3,17 @@
 use std::ffi::c_uint;
 
 use rdma_mummy_sys::{
-    ib_uverbs_query_port_flags, ibv_context, ibv_gid_type, ibv_node_type, ibv_odp_transport_cap_bits as odp,
-    ibv_port_cap_flags, ibv_qp_type, ibv_transport_type,
+    ib_uverbs_query_port_flags, ibv_gid_type, ibv_node_type, ibv_odp_transport_cap_bits as odp, ibv_port_cap_flags,
+    ibv_qp_type, ibv_transport_type,
 };
 
-use super::device::Device;
-use super::gid::TABLE_LENGTH;
 use super::limits::{self, Limits, Profile};
 use crate::sys::errno::Errno;
 use crate::wire::operation::Service;
 use crate::wire::transport::Fabric;
+
+/// The length of the GID table of a RoCE device, which is the range of the index in an address handle.
+pub(crate) const GID_TABLE_LENGTH: u32 = 256;
 
 /// The description of the devices of a fabric.
 #[derive(Debug)]
@@ -72,7 +73,7 @@ const PLAIN: Kind = Kind {
     node: ibv_node_type::IBV_NODE_CA,
     node_text: "1: CA",
     transport: ibv_transport_type::IBV_TRANSPORT_IB,
-    gids: TABLE_LENGTH,
+    gids: GID_TABLE_LENGTH,
     gid_type: ibv_gid_type::IBV_GID_TYPE_ROCE_V2,
     gid_type_code: 1,
     gid_type_text: "RoCE v2",
@@ -89,7 +90,7 @@ const PLAIN: Kind = Kind {
     limits: &limits::SOFT,
 };
 
-static HOST: Kind = PLAIN;
+pub(super) static HOST: Kind = PLAIN;
 
 static CONNECT_X: Kind = Kind {
     services: &[
@@ -113,17 +114,6 @@ impl Kind {
             Some(Profile::ConnectX) if kind.fabric == Fabric::Host => &CONNECT_X,
             _ => kind,
         }
-    }
-
-    /// Returns the kind of the device of a context. If the context or its device is null, which happens only in tests,
-    /// it is the last kind.
-    ///
-    /// # Safety
-    ///
-    /// The context and its device are null or belong to this provider.
-    pub(crate) unsafe fn of(context: *mut ibv_context) -> &'static Self {
-        // SAFETY: guaranteed by the caller.
-        unsafe { Device::of_context(context) }.map_or(&HOST, Device::kind)
     }
 
     /// Returns the service of a type of QP.

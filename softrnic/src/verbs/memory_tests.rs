@@ -5,11 +5,11 @@ use std::ptr;
 
 use rdma_mummy_sys::*;
 
-use super::context::{close_device, open_device};
 use super::memory_region::dereg_mr;
 use super::object::Object;
 use super::protection_domain::{ProtectionDomain, alloc_pd, dealloc_pd};
 use super::table;
+use super::{context::close_device, open::open_device};
 use crate::mem::{Memory, page_size};
 use crate::wire::bytes::{Fault, read_bytes, write_bytes};
 

@@ -8,13 +8,16 @@
 
 pub(crate) mod address_handle;
 pub(crate) mod async_event;
+pub(crate) mod async_event_verbs;
 mod buffer;
 pub(crate) mod completion_channel;
+pub(crate) mod completion_event;
 pub(crate) mod completion_queue;
 pub(crate) mod context;
 pub(crate) mod device;
 pub(crate) mod device_memory;
 pub(crate) mod event_fd_queue;
+mod exports;
 pub(crate) mod failure;
 pub(crate) mod files;
 pub(crate) mod gid;
@@ -28,6 +31,7 @@ mod memory_tests;
 pub(crate) mod memory_window;
 pub(crate) mod multicast;
 pub(crate) mod object;
+pub(crate) mod open;
 pub(crate) mod port;
 pub(crate) mod protection_domain;
 pub(crate) mod query_device;

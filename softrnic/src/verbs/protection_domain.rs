@@ -135,8 +135,8 @@ mod tests {
 
     use rdma_mummy_sys::{ibv_td_init_attr, verbs_context};
 
-    use super::super::context::{close_device, open_device};
     use super::super::thread_domain::{alloc_td, dealloc_td};
+    use super::super::{context::close_device, open::open_device};
     use super::*;
 
     /// Opens a context that belongs to no device.

@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn reported_limits_are_the_enforced_ones() {
-        let device = Device::new("soft0", 0, None);
+        let device = Device::new("soft0", 0, false, None);
         let attr = attributes(&device);
         assert_eq!((attr.node_guid, attr.sys_image_guid), (device.guid(), device.guid()));
         assert_eq!(attr.max_qp_wr, limits::MAX_QP_WR as c_int);
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn query_writes_only_the_programs_size() {
-        let device = Box::new(Device::new("soft0", 0, None));
+        let device = Box::new(Device::new("soft0", 0, false, None));
         // SAFETY: the type has only numbers and nullable pointers, for which zero is valid.
         let mut context: ibv_context = unsafe { mem::zeroed() };
         context.device = device.as_c();

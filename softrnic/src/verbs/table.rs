@@ -1,11 +1,10 @@
-//! The tables of the functions of libibverbs and of contexts. For most functions, the table contains the function of
-//! the same name in `guard`.
+//! The table of the functions of libibverbs. For most functions, the table contains the function of the same name in
+//! `guard`.
 
 use rdma_mummy_sys::load::ibverbs::IbverbsTable;
 use rdma_mummy_sys::since_v44::IbverbsSinceV44;
-use rdma_mummy_sys::verbs_context;
 
-use super::{async_event, buffer, context, device, guard};
+use super::{async_event_verbs, buffer, device, guard, open};
 
 /// Returns the functions of the library.
 pub(crate) fn table() -> IbverbsTable {
@@ -17,7 +16,7 @@ pub(crate) fn table() -> IbverbsTable {
         ibv_get_device_guid: Some(device::get_device_guid),
         ibv_fork_init: Some(device::fork_init),
         ibv_is_fork_initialized: Some(device::is_fork_initialized),
-        ibv_open_device: Some(context::open_device),
+        ibv_open_device: Some(open::open_device),
         ibv_close_device: Some(guard::close_device),
         ibv_query_device: Some(guard::query_device),
         ibv_query_port: Some(guard::query_port_compat),
@@ -42,7 +41,7 @@ pub(crate) fn table() -> IbverbsTable {
         ibv_rereg_mr: Some(guard::rereg_mr),
         ibv_dereg_mr: Some(guard::dereg_mr),
         ibv_get_async_event: Some(guard::get_async_event),
-        ibv_ack_async_event: Some(async_event::ack_async_event),
+        ibv_ack_async_event: Some(async_event_verbs::ack_async_event),
         ibv_create_comp_channel: Some(guard::create_comp_channel),
         ibv_destroy_comp_channel: Some(guard::destroy_comp_channel),
         ibv_get_cq_event: Some(guard::get_cq_event),
@@ -78,35 +77,4 @@ pub(crate) fn table() -> IbverbsTable {
         },
         ..Default::default()
     }
-}
-
-/// Sets the functions of a context. A null pointer marks an unsupported function.
-pub(super) fn fill(verbs: &mut verbs_context) {
-    verbs.query_port = Some(guard::query_port);
-    verbs.query_device_ex = Some(guard::query_device_ex);
-    verbs.query_rt_values = Some(guard::query_rt_values);
-    verbs.alloc_td = Some(guard::alloc_td);
-    verbs.dealloc_td = Some(guard::dealloc_td);
-    verbs.alloc_parent_domain = Some(guard::alloc_parent_domain);
-    verbs.alloc_null_mr = Some(guard::alloc_null_mr);
-    verbs.advise_mr = Some(guard::advise_mr);
-    verbs.alloc_dm = Some(guard::alloc_dm);
-    verbs.free_dm = Some(guard::free_dm);
-    verbs.reg_dm_mr = Some(guard::reg_dm_mr);
-    verbs.context.ops.alloc_mw = Some(guard::alloc_mw);
-    verbs.context.ops.dealloc_mw = Some(guard::dealloc_mw);
-    verbs.create_qp_ex = Some(guard::create_qp_ex);
-    verbs.open_qp = Some(guard::open_qp);
-    verbs.context.ops.bind_mw = Some(guard::bind_mw);
-    verbs.context.ops.post_send = Some(guard::post_send);
-    verbs.context.ops.post_recv = Some(guard::post_recv);
-    verbs.create_cq_ex = Some(guard::create_cq_ex);
-    verbs.modify_cq = Some(guard::modify_cq);
-    verbs.context.ops.poll_cq = Some(guard::poll_cq);
-    verbs.context.ops.req_notify_cq = Some(guard::req_notify_cq);
-    verbs.create_srq_ex = Some(guard::create_srq_ex);
-    verbs.get_srq_num = Some(guard::get_srq_num);
-    verbs.open_xrcd = Some(guard::open_xrcd);
-    verbs.close_xrcd = Some(guard::close_xrcd);
-    verbs.context.ops.post_srq_recv = Some(guard::post_srq_recv);
 }

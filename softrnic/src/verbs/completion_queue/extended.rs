@@ -14,8 +14,8 @@ use super::{Options, Queue};
 use crate::cq::Completion;
 use crate::qp::registry::QpRegistry;
 use crate::sys::errno::Errno;
+use crate::verbs::context::is_inherited;
 use crate::verbs::failure;
-use crate::verbs::guard::is_inherited;
 use crate::verbs::object::Object;
 use crate::verbs::turn::Turn;
 

@@ -5,8 +5,8 @@ use rdma_mummy_sys::{ibv_event_type, ibv_recv_wr, ibv_sge};
 
 use super::*;
 use crate::verbs::async_event::{AsyncEvent, Element};
-use crate::verbs::context::{close_device, open_device};
 use crate::verbs::protection_domain::{alloc_pd, dealloc_pd};
+use crate::verbs::{context::close_device, open::open_device};
 use crate::wire::limits::{MAX_SGE, MAX_SRQ_WR};
 
 /// An open device with a protection domain.

@@ -12,10 +12,11 @@ use rdma_mummy_sys::{
 
 use super::*;
 use crate::cq::{Completion, Slots};
-use crate::verbs::async_event::{ack_async_event, get_async_event};
-use crate::verbs::completion_channel::{ack_cq_events, create_comp_channel, destroy_comp_channel, get_cq_event};
-use crate::verbs::context::{close_device, open_device};
+use crate::verbs::async_event_verbs::{ack_async_event, get_async_event};
+use crate::verbs::completion_channel::{create_comp_channel, destroy_comp_channel};
+use crate::verbs::completion_event::{ack_cq_events, get_cq_event};
 use crate::verbs::protection_domain::{alloc_pd, dealloc_pd};
+use crate::verbs::{context::close_device, open::open_device};
 
 const STANDARD: u64 = 127;
 /// An open device with a completion channel. Both are in nonblocking mode.

@@ -10,8 +10,8 @@ use super::super::post::accepts_sends;
 use super::super::{Pair, request};
 use crate::qp::{Parts, QueuePair, SendWork};
 use crate::sys::errno::Errno;
+use crate::verbs::context::is_inherited;
 use crate::verbs::failure;
-use crate::verbs::guard::is_inherited;
 use crate::wire::operation::{Operation, Service};
 
 /// A batch to which the program can still add requests. The batch is separate from the send queue, which is not locked

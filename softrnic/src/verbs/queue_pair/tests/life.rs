@@ -3,7 +3,7 @@
 use rdma_mummy_sys::{ibv_async_event, ibv_event_type, ibv_send_flags as flag, ibv_srq_init_attr, ibv_xrcd_init_attr};
 
 use super::*;
-use crate::verbs::async_event::{ack_async_event, get_async_event};
+use crate::verbs::async_event_verbs::{ack_async_event, get_async_event};
 use crate::verbs::multicast::{attach_mcast, detach_mcast};
 use crate::verbs::shared_receive_queue::{create_srq, destroy_srq};
 use crate::verbs::xrc_domain::{close_xrcd, open_xrcd};

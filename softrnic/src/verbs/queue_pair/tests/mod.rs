@@ -20,10 +20,10 @@ use rdma_mummy_sys::{
 
 use super::*;
 use crate::verbs::completion_queue::{create_cq, destroy_cq, poll_cq};
-use crate::verbs::context::{close_device, open_device};
 use crate::verbs::gid;
 use crate::verbs::memory_region::{dereg_mr, reg_mr};
 use crate::verbs::protection_domain::{alloc_pd, dealloc_pd};
+use crate::verbs::{context::close_device, open::open_device};
 
 const RC: ibv_qp_type = ibv_qp_type::IBV_QPT_RC;
 const UC: ibv_qp_type = ibv_qp_type::IBV_QPT_UC;

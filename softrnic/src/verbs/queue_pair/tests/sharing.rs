@@ -10,7 +10,7 @@ use rdma_mummy_sys::{
 
 use super::*;
 use crate::qp::PairEvent;
-use crate::verbs::async_event::{ack_async_event, get_async_event};
+use crate::verbs::async_event_verbs::{ack_async_event, get_async_event};
 use crate::verbs::shared_receive_queue::{create_srq_ex, destroy_srq, get_srq_num, post_srq_recv};
 use crate::verbs::xrc_domain::{close_xrcd, open_xrcd};
 use crate::wire::operation::Service;
