@@ -3,7 +3,18 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use super::library::Known;
+/// Static facts about a library.
+#[derive(Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Known {
+    /// The name that the loader searches for, e.g. `libibverbs.so.1`.
+    pub soname: &'static str,
+    /// The environment variable that names another file; if set, no other file is tried. Set-user-ID programs ignore
+    /// the variable, as the loader ignores `LD_LIBRARY_PATH` in them.
+    pub variable: &'static str,
+    /// The package of the library, by distribution.
+    pub packages: &'static str,
+}
 
 /// A library of rdma-core could not be loaded, or lacks a function.
 ///

@@ -22,25 +22,12 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use libloading::os::unix::{Library as Handle, RTLD_LOCAL, RTLD_NOW};
 
-use super::error::{Attempt, LoadError};
+use super::error::{Attempt, Known, LoadError};
 use super::provider::Registered;
 use super::{gate, own_object};
 
 /// Why a file that contains this code is not loaded as the system's library.
 const OWN: &str = "it is this library itself, not the system's";
-
-/// Static facts about a library.
-#[derive(Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Known {
-    /// The name that the loader searches for, e.g. `libibverbs.so.1`.
-    pub soname: &'static str,
-    /// The environment variable that names another file; if set, no other file is tried. Set-user-ID programs ignore
-    /// the variable, as the loader ignores `LD_LIBRARY_PATH` in them.
-    pub variable: &'static str,
-    /// The package of the library, by distribution.
-    pub packages: &'static str,
-}
 
 /// A struct with one optional function pointer per function of a library.
 ///

@@ -28,6 +28,6 @@ pub(crate) mod symbols;
 mod union;
 mod values;
 
-pub use error::{Attempt, LoadError};
+pub use error::{Attempt, Known, LoadError};
 pub(crate) use library::address;
-pub use library::{Known, Library, Table};
+pub use library::{Library, Table};
