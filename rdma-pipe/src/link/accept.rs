@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use trespass::{Acceptor, Connection, Interest, Transport};
 
-use super::connect::any_address;
 use super::ends::Link;
 use super::options::Options;
 use crate::channel::{Handshake, Message, Opener, Role, Sealer};
@@ -202,6 +201,11 @@ impl Entering {
         let code = if error.kind() == Kind::WrongKey { WRONG_KEY } else { 0 };
         self.connection.abandon(code, "");
     }
+}
+
+/// Returns the wildcard address, which accepts connections to all local addresses.
+fn any_address(port: u16) -> SocketAddr {
+    SocketAddr::from(([0, 0, 0, 0, 0, 0, 0, 0], port))
 }
 
 /// What stands for a host: its IPv4 address, or the network of its IPv6 address, of which one host may have all addresses.

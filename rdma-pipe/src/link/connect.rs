@@ -1,7 +1,6 @@
 //! Connects to a peer, with retries until it is listening.
 
 use std::io;
-use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -171,11 +170,6 @@ fn unreachable(addresses: &[String], attempt: &Attempt, listens: bool, options: 
         (true, _) => "check that the receiver runs there",
     };
     Error::new(Kind::Unreachable, format!("cannot connect to {at}: {error}; {remedy}"))
-}
-
-/// Returns the wildcard address, which accepts connections to all local addresses.
-pub(super) fn any_address(port: u16) -> SocketAddr {
-    SocketAddr::from(([0, 0, 0, 0, 0, 0, 0, 0], port))
 }
 
 #[cfg(test)]
