@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::FileType;
 use rustix::io::Errno;
 
-use super::source::Shared;
+use super::shared::Shared;
 use super::written;
 use crate::error::{Error, Kind, Result, escape};
 use crate::proto::{Entry, EntryKind, Frame, Id, ROOT};

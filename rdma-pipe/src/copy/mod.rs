@@ -6,6 +6,7 @@ mod list;
 mod options;
 mod progress;
 mod read;
+mod shared;
 mod sink;
 mod source;
 mod target;

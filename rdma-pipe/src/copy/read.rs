@@ -10,7 +10,7 @@ use rustix::fs::{FileType, Mode, OFlags, SeekFrom, Stat};
 use rustix::io::Errno;
 use trespass::Buf;
 
-use super::source::Shared;
+use super::shared::Shared;
 use crate::channel::{BLOCK, Block, BlockKind};
 use crate::error::{Error, Kind, Result, escape};
 use crate::proto::{Entry, EntryKind, Frame, Id, Job, Sum};

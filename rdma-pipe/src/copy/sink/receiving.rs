@@ -12,7 +12,6 @@ use rustix::io::Errno;
 
 use super::only_last;
 use super::opened::Opened;
-use super::rest::{Same, Surplus};
 use crate::channel::BlockKind;
 use crate::copy::target::{Inside, Name, Top};
 use crate::copy::writer::{FACTS, Task, Writers};
@@ -23,6 +22,25 @@ use crate::tree::{Directory, join};
 
 /// Maximum number of open directories.
 const OPEN: usize = 128;
+
+/// Another name (hard link) of a file.
+pub(super) struct Same {
+    pub(super) id: Id,
+    pub(super) dir: Id,
+    pub(super) entry: Entry,
+    /// The file.
+    pub(super) other: Id,
+}
+
+/// An entry that exists here but not at the source.
+pub(super) struct Surplus {
+    pub(super) dir: Id,
+    pub(super) name: Vec<u8>,
+    /// A name of the source that may lead to the same entry.
+    pub(super) alike: Option<Vec<u8>>,
+    /// Its path below the destination, with the name of the source, with which patterns are compared.
+    pub(super) path: Vec<u8>,
+}
 
 /// State of the receiving thread.
 pub(super) struct Receiving<'r> {

@@ -10,7 +10,7 @@ use std::sync::{Arc, PoisonError};
 use rustix::fs::Stat;
 use rustix::io::Errno;
 
-use super::receiving::Receiving;
+use super::receiving::{Receiving, Same, Surplus};
 use crate::copy::writer::{FACTS, error_of};
 use crate::error::{Error, Kind, Result, escape};
 use crate::proto::{Entry, Id, Listed};
@@ -21,25 +21,6 @@ use crate::tree::{
 /// The device of a directory. Another file system may be mounted below the destination.
 fn device(directory: &Directory) -> Option<u64> {
     rustix::fs::fstat(directory).map(|found| found.st_dev).ok()
-}
-
-/// Another name (hard link) of a file.
-pub(super) struct Same {
-    pub(super) id: Id,
-    pub(super) dir: Id,
-    pub(super) entry: Entry,
-    /// The file.
-    pub(super) other: Id,
-}
-
-/// An entry that exists here but not at the source.
-pub(super) struct Surplus {
-    pub(super) dir: Id,
-    pub(super) name: Vec<u8>,
-    /// A name of the source that may lead to the same entry.
-    pub(super) alike: Option<Vec<u8>>,
-    /// Its path below the destination, with the name of the source, with which patterns are compared.
-    pub(super) path: Vec<u8>,
 }
 
 /// Whether a name leads to an entry that has another name.
