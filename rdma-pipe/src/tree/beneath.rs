@@ -10,7 +10,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use rustix::fs::{AtFlags, CWD, Dir, FileType, FlockOperation, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
-use super::meta::{ACCESS, ATTRIBUTE, DEFAULT, Keep, needs_permissions, without_list};
+use super::attributes::{ACCESS, ATTRIBUTE, DEFAULT, without_list};
+use super::keep::Keep;
+use super::permissions::{allow, needs_permissions};
 use super::settle::{is_local, settle};
 use crate::error::{Error, Kind, escape, reason};
 use crate::proto::Entry;
@@ -194,6 +196,29 @@ impl Directory {
     /// See [`settle`].
     pub fn settle(&self, fd: impl AsFd) -> Result<(), Errno> {
         if self.is_local() { Ok(()) } else { settle(fd) }
+    }
+
+    /// Writes everything on the file system of this directory to the disk.
+    ///
+    /// # Errors
+    ///
+    /// See syncfs(2).
+    pub fn sync(&self) -> Result<(), Errno> {
+        match rustix::fs::syncfs(&self.fd) {
+            // This user may not list the directory, so that the descriptor only stands for it.
+            Err(Errno::BADF) => {
+                match self.unnamed(0o600) {
+                    Ok(file) => rustix::fs::syncfs(file),
+                    // The file system has no unnamed files, or this user may make none.
+                    Err(Errno::OPNOTSUPP | Errno::ACCESS | Errno::ROFS) => {
+                        rustix::fs::sync();
+                        Ok(())
+                    }
+                    Err(error) => Err(error),
+                }
+            }
+            synced => synced,
+        }
     }
 
     /// See [`is_local`]; asks for the file system only once.
@@ -428,11 +453,6 @@ fn take_lock(fd: &OwnedFd) -> Result<(), Errno> {
         Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOLCK) => Ok(()),
         locked => locked,
     }
-}
-
-/// Sets the permissions of an open directory. `fd` may only stand for the directory (`O_PATH`), which fchmod(2) refuses.
-pub(super) fn allow(fd: impl AsFd, mode: u32) -> Result<(), Errno> {
-    rustix::fs::chmod(format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd()), Mode::from_raw_mode(mode & 0o7777))
 }
 
 impl AsFd for Directory {

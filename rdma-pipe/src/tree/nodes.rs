@@ -7,7 +7,8 @@ use rustix::fs::{AtFlags, FileType, Mode, Stat};
 use rustix::io::Errno;
 
 use super::Directory;
-use super::meta::{Keep, set_link_facts, set_special_facts, shared};
+use super::keep::Keep;
+use super::meta::{set_link_facts, set_special_facts, shared};
 use super::partial::temporary_name;
 use crate::proto::{Entry, Special};
 

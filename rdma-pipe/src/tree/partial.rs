@@ -18,7 +18,7 @@ use rustix::io::Errno;
 use twox_hash::XxHash3_128;
 
 use super::Directory;
-use super::walk::facts;
+use super::keep::facts;
 use crate::proto::Sum;
 
 /// Files up to this length, in bytes, are sent again after an interruption.

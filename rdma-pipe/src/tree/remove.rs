@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::beneath::{Directory, FOLDER, allow};
-use super::meta::needs_permissions;
+use super::beneath::{Directory, FOLDER};
+use super::permissions::{allow, needs_permissions};
 
 /// What gets the path of each entry that was removed, or could not be.
 type Told<'t> = dyn FnMut(&[u8], Result<(), Errno>) + 't;

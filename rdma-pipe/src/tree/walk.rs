@@ -12,8 +12,9 @@ use rustix::io::Errno;
 use twox_hash::xxhash3_128;
 
 use super::ancestry::Ancestry;
+use super::attributes::read_attributes;
 use super::filter::Filter;
-use super::meta::{Keep, read_attributes};
+use super::keep::{Keep, facts};
 use super::origin::{At, Branch, LOOK, Origin};
 use super::partial::entry_of;
 use crate::error::{Error, Kind, escape};
@@ -402,11 +403,6 @@ fn check_same(path: &Path, fd: impl AsFd, found: &Stat) -> Result<(), Error> {
     let now = rustix::fs::fstat(fd).map_err(|error| Error::file("read", path, &error.into()))?;
     let state = |found: &Stat| (found.st_ino, found.st_mode, facts(found), found.st_ctime, found.st_ctime_nsec);
     if state(&now) == state(found) { Ok(()) } else { Err(changed(path)) }
-}
-
-/// Returns the size and time of a file.
-pub fn facts(found: &Stat) -> (u64, (i64, u32)) {
-    (found.st_size as u64, (found.st_mtime, found.st_mtime_nsec as u32))
 }
 
 /// Computes the XXH3-128 of the contents of a file.
