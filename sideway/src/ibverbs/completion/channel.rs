@@ -1,22 +1,18 @@
 //! `struct ibv_comp_channel`: a channel on which a thread can sleep until a request completes.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
-use std::ptr::{self, NonNull};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rdma_mummy_sys as sys;
 use rdma_mummy_sys::ibv_comp_channel;
 
-use super::queue::EventTarget;
-use super::queue::{AsCore, CompletionQueue, CompletionQueueCore};
-use crate::error::{Errno, VerbError};
-use crate::ffi::{Handle, check_alive, check_pointer, set_nonblocking, take_event, wait_for, wait_readable};
+use crate::error::VerbError;
+use crate::ffi::{Handle, check_pointer, set_nonblocking, wait_readable};
 use crate::ibverbs::device_context::DeviceContext;
 
-const GET_EVENT: &str = "ibv_get_cq_event";
-
-/// A completion channel: a file descriptor that becomes readable when an armed queue ([`CompletionQueue::req_notify`])
+/// A completion channel: a file descriptor that becomes readable when an armed queue ([`CompletionQueue::req_notify`](super::CompletionQueue::req_notify))
 /// has a completion. Many queues can share a channel.
 ///
 /// The descriptor is non-blocking. If a program sets it to blocking mode, the waits of this type still keep their time
@@ -37,15 +33,8 @@ pub struct CompletionChannel {
     // This is the first field, so it is dropped first, because the context must outlive it.
     handle: Handle<ibv_comp_channel>,
     /// This lock is held while a thread takes an event.
-    taking: Mutex<()>,
+    pub(super) taking: Mutex<()>,
     context: Arc<DeviceContext>,
-}
-
-/// An event, which reports that a queue has a completion to poll. The event is already acknowledged, and it keeps the
-/// queue's C object alive.
-#[derive(Debug)]
-pub struct CompletionEvent {
-    queue: Arc<CompletionQueueCore>,
 }
 
 impl DeviceContext {
@@ -71,40 +60,6 @@ impl DeviceContext {
 }
 
 impl CompletionChannel {
-    /// `ibv_get_cq_event(channel, &cq, &context)` — waits for the next event, without a time limit if `timeout` is
-    /// `None`.
-    ///
-    /// # Errors
-    ///
-    /// - `ETIMEDOUT`: `timeout` expired.
-    /// - `EIO`, `ENODEV`: the device was removed, and no more events will arrive.
-    /// - Otherwise the errno of the verb or of `poll(2)`.
-    ///
-    /// # References
-    ///
-    /// [ibv_get_cq_event(3)](https://man7.org/linux/man-pages/man3/ibv_get_cq_event.3.html)
-    #[doc(alias = "ibv_get_cq_event")]
-    #[doc(alias = "ibv_ack_cq_events")]
-    pub fn get_cq_event(&self, timeout: Option<Duration>) -> Result<CompletionEvent, VerbError> {
-        // SAFETY: the channel is live.
-        unsafe {
-            wait_for(GET_EVENT, "completion event", (self.raw(), self.as_raw_fd()), timeout, || self.next_event())
-        }
-    }
-
-    /// Returns the next event if one is pending.
-    ///
-    /// # Errors
-    ///
-    /// The errors are those of [`get_cq_event`](Self::get_cq_event), but `EAGAIN` becomes `Ok(None)`.
-    pub fn try_get_cq_event(&self) -> Result<Option<CompletionEvent>, VerbError> {
-        let event = self.next_event()?;
-        if event.is_none() {
-            check_alive(GET_EVENT, self.as_raw_fd())?;
-        }
-        Ok(event)
-    }
-
     /// Waits until at least one of the descriptors is readable, hung up or in error, or until `timeout` expires. Returns
     /// for each descriptor whether it is ready. A signal can end the wait early.
     ///
@@ -122,37 +77,6 @@ impl CompletionChannel {
     ) -> Result<[bool; N], VerbError> {
         // SAFETY: the channel is live.
         unsafe { wait_readable(self.raw(), descriptors, timeout) }
-    }
-
-    /// Returns the next event, or `None` if no event is pending or the device was removed.
-    fn next_event(&self) -> Result<Option<CompletionEvent>, VerbError> {
-        let _alone = self.taking.lock().unwrap_or_else(PoisonError::into_inner);
-        loop {
-            let mut cq = ptr::null_mut();
-            let mut cq_context = ptr::null_mut();
-            let is_taken = take_event(GET_EVENT, self.as_raw_fd(), || {
-                // SAFETY: the channel is live, and the verb may write to both arguments.
-                unsafe { sys::ibv_get_cq_event(self.handle.as_ptr(), &mut cq, &mut cq_context) }
-            })?;
-            if !is_taken {
-                return Ok(None);
-            }
-            let queue = NonNull::new(cq_context.cast::<EventTarget>()).and_then(|target| {
-                // SAFETY: every queue on a channel of this crate was created with a target as its context. The event is
-                // not acknowledged yet, so ibv_destroy_cq has not returned, and the target is still live (see
-                // EventTarget).
-                unsafe { target.as_ref() }.queue()
-            });
-            if cq.is_null() {
-                return Err(nameless());
-            }
-            // SAFETY: `cq` is the queue of the event that was just taken. The queue is live until this acknowledgement.
-            unsafe { sys::ibv_ack_cq_events(cq, 1) };
-            if let Some(queue) = queue {
-                return Ok(Some(CompletionEvent { queue }));
-            }
-            // The queue is being destroyed: skip its event.
-        }
     }
 
     /// `ibv_destroy_comp_channel(channel)` — destroys the channel. This method returns an error of the verb, whereas
@@ -190,11 +114,6 @@ impl CompletionChannel {
     }
 }
 
-#[cold]
-fn nameless() -> VerbError {
-    VerbError::new(GET_EVENT, Errno::EIO).with_hint("the driver returned an event without its queue")
-}
-
 impl AsRawFd for CompletionChannel {
     fn as_raw_fd(&self) -> RawFd {
         // SAFETY: the channel is live, and its descriptor never changes.
@@ -208,19 +127,3 @@ impl AsFd for CompletionChannel {
         unsafe { BorrowedFd::borrow_raw(self.as_raw_fd()) }
     }
 }
-
-impl CompletionEvent {
-    /// Whether the event belongs to this queue.
-    pub fn is_of(&self, cq: &impl CompletionQueue) -> bool {
-        Arc::ptr_eq(&self.queue, cq.core())
-    }
-}
-
-impl AsCore for CompletionEvent {
-    fn core(&self) -> &Arc<CompletionQueueCore> {
-        &self.queue
-    }
-}
-
-/// Gives access to the queue of the event, to read its [`cq_context`](CompletionQueue::cq_context) and to arm it again.
-impl CompletionQueue for CompletionEvent {}

@@ -43,6 +43,7 @@ mod basic;
 mod builder;
 mod channel;
 mod counter;
+mod event;
 mod extended;
 mod fields;
 mod generic;
@@ -52,8 +53,9 @@ mod status;
 
 pub use self::basic::{BasicCompletionQueue, BasicPoller, BasicWorkCompletion};
 pub use self::builder::CompletionQueueBuilder;
-pub use self::channel::{CompletionChannel, CompletionEvent};
+pub use self::channel::CompletionChannel;
 pub use self::counter::{CompletionCounter, CompletionCounterCapabilities, CompletionCounterType, CountedOperations};
+pub use self::event::CompletionEvent;
 pub use self::extended::{ExtendedCompletionQueue, ExtendedPoller, ExtendedWorkCompletion};
 pub use self::fields::{
     CreateCompletionQueueWorkCompletionFlags, FieldNotEnabled, TagMatchingInfo, WorkCompletionFlags,
