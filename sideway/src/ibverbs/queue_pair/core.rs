@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use rdma_mummy_sys as sys;
 use rdma_mummy_sys::{ibv_qp, ibv_qp_attr, ibv_qp_init_attr};
 
-use super::missing_operation::SendContext;
 use super::multicast::Groups;
 use super::packet_offloads::PacketOffloads;
+use super::send_context::SendContext;
 use super::{
     ModifyQueuePairError, QueuePairAttribute, QueuePairAttributeMask as Mask, QueuePairInitAttribute, QueuePairState,
     QueuePairType, SendOperationFlags, TransitionTable,

@@ -12,8 +12,9 @@ use rdma_mummy_sys::{
 
 use super::limits;
 use super::mend;
-use super::missing_operation::{self, SendContext};
+use super::missing_operation;
 use super::packet_offloads::SegmentHeaders;
+use super::send_context::SendContext;
 use super::send_room::unchecked_driver;
 use super::{
     BasicQueuePair, BasicSendQueue, BasicService, ExtendedQueuePair, ExtendedSendQueue, GenericQueuePair, Kind, Maker,

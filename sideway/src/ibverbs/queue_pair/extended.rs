@@ -12,8 +12,8 @@ use rdma_mummy_sys as sys;
 use rdma_mummy_sys::ibv_qp_ex;
 
 use super::common::AsQueuePairCore;
-use super::missing_operation::SendContext;
 use super::pair::SendQueue;
+use super::send_context::SendContext;
 use super::{Connected, QueuePairCore, Service};
 use crate::ffi::errno_of;
 use crate::ibverbs::work_request::{

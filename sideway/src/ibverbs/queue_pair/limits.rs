@@ -7,24 +7,9 @@
 use libc::c_void;
 use rdma_mummy_sys::{ibv_data_buf, ibv_qp_cap, ibv_qp_ex, ibv_sge};
 
-use super::missing_operation::{SendContext, refuse};
+use super::missing_operation::refuse;
+use super::send_context::{SendContext, SendLimits};
 use crate::ibverbs::work_request::RefusalReason;
-
-type SetInline = unsafe extern "C" fn(*mut ibv_qp_ex, *mut c_void, usize);
-type SetInlineList = unsafe extern "C" fn(*mut ibv_qp_ex, usize, *const ibv_data_buf);
-type SetSgeList = unsafe extern "C" fn(*mut ibv_qp_ex, usize, *const ibv_sge);
-
-/// The limits, and the driver's functions that were replaced.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct SendLimits {
-    /// The maximum inline data in bytes.
-    max_inline: usize,
-    /// The maximum number of gather list entries.
-    max_sge: usize,
-    set_inline: SetInline,
-    set_inline_list: SetInlineList,
-    set_sge_list: SetSgeList,
-}
 
 /// Installs functions that check the data of each request against the requested capacities `cap` before they call the
 /// driver.

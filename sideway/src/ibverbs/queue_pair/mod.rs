@@ -47,6 +47,7 @@ mod pair;
 mod parents;
 mod prepared;
 mod rate_limit;
+mod send_context;
 mod send_room;
 mod service;
 mod state;
@@ -71,11 +72,12 @@ pub use self::init_attribute::{
     QueuePairCapabilities, QueuePairCreateFlags, QueuePairInitAttribute, SendOperationFlags,
 };
 pub(crate) use self::maker::Maker;
-pub(crate) use self::missing_operation::{SendContext, refuse};
+pub(crate) use self::missing_operation::refuse;
 pub use self::modify_error::ModifyQueuePairError;
 pub use self::pair::{BasicQueuePair, ExtendedQueuePair, GenericQueuePair, Pair, QueuePairRef, SendQueue};
 pub use self::prepared::{PrepareSendGuard, PreparedRequest, PreparedSends};
 pub use self::rate_limit::RateLimit;
+pub(crate) use self::send_context::SendContext;
 pub use self::service::{BasicService, Connected, Datagram, Offers, RawPacket, ReadsDataAlone, Service, Xrc};
 pub use self::state::{PathMigrationState, QueuePairState, QueuePairType};
 pub use self::target::TargetQueuePair;

@@ -1,23 +1,12 @@
 //! The data that a vendor's module keeps for the requests of a queue pair.
 
-use std::any::Any;
 use std::ptr::NonNull;
 
 use rdma_mummy_sys::ibv_qp_ex;
 
-use super::missing_operation::{SendContext, refuse};
+use super::missing_operation::refuse;
+use super::send_context::{SendContext, VendorData};
 use crate::ibverbs::work_request::RefusalReason;
-
-/// An owned box, stored as a raw pointer so that other pointers to its content stay valid when this struct is moved.
-#[derive(Debug)]
-pub(super) struct VendorData(NonNull<dyn Any + Send>);
-
-impl Drop for VendorData {
-    fn drop(&mut self) {
-        // SAFETY: the pointer was created from a box (`keep_vendor_data`), and only this struct owns it.
-        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
-    }
-}
 
 impl SendContext {
     /// Stores `data` for the requests of a vendor's service.
