@@ -31,11 +31,10 @@ use rdma_mummy_sys::{
 };
 
 use super::device_context::DeviceContext;
-use super::flow::Flow;
 use crate::error::VerbError;
 use crate::ffi::{Handle, check_errno, check_pointer, open_enum};
 
-const ATTACH: &str = "ibv_attach_counters_point_flow";
+pub(super) const ATTACH: &str = "ibv_attach_counters_point_flow";
 const READ: &str = "ibv_read_counters";
 
 open_enum! {
@@ -111,41 +110,15 @@ impl Counters {
         unsafe { self.attach_at(what, index, ptr::null_mut()) }
     }
 
-    /// `ibv_attach_counters_point_flow(counters, attr, flow)` — sets what the counter at `index` counts for an existing
-    /// flow. The flow keeps the set alive.
-    ///
-    /// # Errors
-    ///
-    /// - `EOPNOTSUPP`: the driver supports only flows that name the set when they are created. Use
-    ///   [`attach`](Self::attach) and [`FlowRule::setup_counters`](super::flow::FlowRule::setup_counters) instead.
-    /// - `EINVAL`: the flow belongs to another device context.
-    ///
-    /// # References
-    ///
-    /// [ibv_attach_counters_point_flow(3)](https://man7.org/linux/man-pages/man3/ibv_attach_counters_point_flow.3.html)
-    pub fn attach_to_flow(
-        self: &Arc<Self>,
-        what: CounterDescription,
-        index: u32,
-        flow: &Flow,
-    ) -> Result<(), VerbError> {
-        if flow.context().raw() != self.context.raw() {
-            return Err(VerbError::invalid(
-                ATTACH,
-                "the flow belongs to another device context than the counters; \
-                create both from one",
-            ));
-        }
-        // SAFETY: the flow is live as long as it is borrowed, and belongs to this device.
-        unsafe { self.attach_at(what, index, flow.raw()) }?;
-        flow.keep(self);
-        Ok(())
-    }
-
     /// # Safety
     ///
     /// `flow` is null, or live and belongs to this device.
-    unsafe fn attach_at(&self, what: CounterDescription, index: u32, flow: *mut ibv_flow) -> Result<(), VerbError> {
+    pub(super) unsafe fn attach_at(
+        &self,
+        what: CounterDescription,
+        index: u32,
+        flow: *mut ibv_flow,
+    ) -> Result<(), VerbError> {
         let mut attr =
             ibv_counter_attach_attr { counter_desc: ibv_counter_description(what.raw()), index, comp_mask: 0 };
         // SAFETY: the counters are live as long as `self` lives; the caller upholds the contract for the flow.

@@ -7,10 +7,7 @@ use libc::c_int;
 use rdma_mummy_sys as sys;
 use rdma_mummy_sys::{ibv_alloc_dm_attr, ibv_dm, ibv_dm_mask};
 
-use super::AccessFlags;
 use super::device_context::DeviceContext;
-use super::memory_region::{Backing, MemoryRegion, Registration, explain_registration};
-use super::protection_domain::ProtectionDomain;
 use crate::error::{Errno, VerbError};
 use crate::ffi::{Handle, check_errno, check_pointer, last_errno};
 
@@ -61,47 +58,6 @@ impl DeviceContext {
         let handle = unsafe { Handle::new(dm, free, "ibv_free_dm") };
         // SAFETY: the memory belongs to this device and has `len` bytes.
         Ok(Arc::new(unsafe { DeviceMemory::from_handle(handle, len, self) }))
-    }
-}
-
-impl ProtectionDomain {
-    /// `ibv_reg_dm_mr(pd, dm, dm_offset, length, access)` — registers `len` bytes of device memory, starting at
-    /// `offset`. Local and remote requests address these bytes by offsets from 0, because this method sets
-    /// [`AccessFlags::ZeroBased`]. The region keeps the memory alive.
-    ///
-    /// # Errors
-    ///
-    /// Returns `EINVAL` if the range exceeds the memory, or if the memory belongs to another device. The other errors
-    /// are those of [`reg_mr`](Self::reg_mr).
-    ///
-    /// # References
-    ///
-    /// [ibv_alloc_dm(3)](https://man7.org/linux/man-pages/man3/ibv_alloc_dm.3.html)
-    #[doc(alias = "ibv_reg_dm_mr")]
-    pub fn reg_dm_mr(
-        self: &Arc<Self>,
-        dm: &Arc<DeviceMemory>,
-        offset: u64,
-        len: usize,
-        access: AccessFlags,
-    ) -> Result<Arc<MemoryRegion>, VerbError> {
-        const VERB: &str = "ibv_reg_dm_mr";
-        dm.check(VERB, offset, len)?;
-        if dm.context.raw() != self.device_context().raw() {
-            return Err(VerbError::invalid(
-                VERB,
-                "the device memory belongs to another device context than the domain; allocate both from one",
-            ));
-        }
-        let access = access | AccessFlags::ZeroBased;
-        // SAFETY: the domain and the memory are live and belong to one device, and the range is within the memory.
-        let mr = unsafe { sys::ibv_reg_dm_mr(self.raw(), dm.handle.as_ptr(), offset, len, access.bits()) };
-        let mr = check_pointer(VERB, mr).map_err(|error| explain_registration(error, len, access))?;
-        let backing = Some(Backing::DeviceMemory(Arc::clone(dm)));
-        let registration = Registration { iova: Some(0), len, access: Some(access) };
-        // SAFETY: the region was just registered in this domain with these attributes. It is not shared, and it covers
-        // this memory.
-        Ok(Arc::new(unsafe { MemoryRegion::from_raw(mr, self, registration, backing) }))
     }
 }
 
@@ -214,7 +170,12 @@ impl DeviceMemory {
         &self.context
     }
 
-    fn check(&self, verb: &'static str, offset: u64, len: usize) -> Result<(), VerbError> {
+    /// Returns the C object for this crate.
+    pub(super) fn raw(&self) -> *mut ibv_dm {
+        self.handle.as_ptr()
+    }
+
+    pub(super) fn check(&self, verb: &'static str, offset: u64, len: usize) -> Result<(), VerbError> {
         let within = offset.checked_add(len as u64).is_some_and(|end| end <= self.len as u64);
         if within {
             return Ok(());

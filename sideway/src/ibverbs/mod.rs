@@ -16,6 +16,7 @@
 
 mod access_flags;
 pub mod address;
+mod allocator;
 pub mod async_event;
 pub mod completion;
 pub mod counters;
@@ -25,6 +26,7 @@ pub mod device_memory;
 pub mod dma_handle;
 pub mod flow;
 pub mod fork;
+mod guid;
 mod import;
 pub mod memory_region;
 pub mod memory_window;

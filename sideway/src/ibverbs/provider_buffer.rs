@@ -8,8 +8,6 @@ use libc::c_int;
 use rdma_mummy_sys as sys;
 use rdma_mummy_sys::since_v44::ibv_buf;
 
-use super::AccessFlags;
-use super::memory_region::{Backing, MemoryRegion, Registration, explain_registration};
 use super::protection_domain::ProtectionDomain;
 use crate::error::VerbError;
 use crate::ffi::{Handle, check_pointer};
@@ -103,50 +101,6 @@ impl ProtectionDomain {
         let handle = unsafe { Handle::new(buf, free_user, "ibv_free_user_buf") };
         Ok(Arc::new(ProviderBuffer { handle, first, len, pd: Arc::clone(self) }))
     }
-
-    /// `ibv_reg_buf_mr(pd, buf, addr, length, access)` — registers `len` bytes of a buffer, starting at `offset`.
-    /// Requests name the bytes by their addresses in this process. The region keeps the buffer alive.
-    ///
-    /// This method is safe: a buffer that the driver allocated contains no other object of the program, and only unsafe
-    /// code accesses its bytes. If the buffer is the caller's memory, the contract of
-    /// [`alloc_user_buf`](Self::alloc_user_buf) covers the registration.
-    ///
-    /// # Errors
-    ///
-    /// Returns `EINVAL` if the range exceeds the buffer, or if the buffer belongs to another device. The other errors
-    /// are those of [`reg_mr`](Self::reg_mr).
-    #[doc(alias = "ibv_reg_buf_mr")]
-    pub fn reg_buf_mr(
-        self: &Arc<Self>,
-        buffer: &Arc<ProviderBuffer>,
-        offset: usize,
-        len: usize,
-        access: AccessFlags,
-    ) -> Result<Arc<MemoryRegion>, VerbError> {
-        const VERB: &str = "ibv_reg_buf_mr";
-        if offset.checked_add(len).is_none_or(|end| end > buffer.len) {
-            let hint = format!("{len} bytes at offset {offset} exceed the {} bytes of the buffer", buffer.len);
-            return Err(VerbError::invalid(VERB, hint));
-        }
-        if buffer.pd.device_context().raw() != self.device_context().raw() {
-            return Err(VerbError::invalid(
-                VERB,
-                "the buffer belongs to another device context than the domain; \
-                allocate it from the domain",
-            ));
-        }
-        let first = buffer.first.wrapping_add(offset);
-        let flags = access.bits().cast_signed();
-        // SAFETY: the domain and the buffer are live and belong to one device. The range is within the buffer, which
-        // the region keeps alive until its registration has ended.
-        let mr = unsafe { sys::ibv_reg_buf_mr(self.raw(), buffer.handle.as_ptr(), first.cast(), len, flags) };
-        let mr = check_pointer(VERB, mr).map_err(|error| explain_registration(error, len, access))?;
-        let backing = Some(Backing::Buffer(Arc::clone(buffer)));
-        let registration = Registration::new(first as u64, len, access);
-        // SAFETY: the region was just registered in this domain with these attributes. It is not shared, and it covers
-        // this buffer.
-        Ok(Arc::new(unsafe { MemoryRegion::from_raw(mr, self, registration, backing) }))
-    }
 }
 
 impl ProviderBuffer {
@@ -165,5 +119,10 @@ impl ProviderBuffer {
     /// Returns the protection domain.
     pub fn protection_domain(&self) -> &Arc<ProtectionDomain> {
         &self.pd
+    }
+
+    /// Returns the C object for this crate.
+    pub(super) fn raw(&self) -> *mut ibv_buf {
+        self.handle.as_ptr()
     }
 }

@@ -62,7 +62,7 @@ crate::error::debug_is_text!(GetDeviceListError, DeviceNotFoundError, OpenDevice
 
 impl OpenDeviceError {
     #[cold]
-    pub(super) fn new(device: String, uverbs_name: &str, error: VerbError) -> Self {
+    pub(in crate::ibverbs) fn new(device: String, uverbs_name: &str, error: VerbError) -> Self {
         let error = match hint(error.errno(), uverbs_name) {
             Some(hint) => error.with_hint(hint),
             None => error,

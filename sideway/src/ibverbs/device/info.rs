@@ -6,8 +6,9 @@ use rdma_mummy_sys as sys;
 use rdma_mummy_sys::load::provider::ProviderId;
 use rdma_mummy_sys::{ibv_node_type as node, ibv_transport_type as transport};
 
+use super::sysfs::{self, c_text};
 use crate::ffi::open_enum;
-use crate::ibverbs::device_context::{Guid, c_text, sysfs};
+use crate::ibverbs::guid::Guid;
 
 /// Seals the trait `DeviceInfo`.
 pub(in crate::ibverbs) mod sealed {

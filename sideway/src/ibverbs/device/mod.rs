@@ -12,10 +12,10 @@
 mod error;
 mod info;
 mod list;
+mod sysfs;
 
 use std::marker::PhantomData;
 use std::ptr::NonNull;
-use std::sync::Arc;
 
 use rdma_mummy_sys::ibv_device;
 
@@ -23,14 +23,13 @@ pub use error::{DeviceNotFoundError, GetDeviceListError, OpenDeviceError};
 pub(super) use info::sealed;
 pub use info::{DeviceInfo, NodeType, TransportType};
 pub use list::{DeviceList, DeviceListIter};
-
-use super::device_context::DeviceContext;
+pub(super) use sysfs::c_text;
 
 /// `struct ibv_device` — a device of a [`DeviceList`], not opened yet.
 #[doc(alias = "ibv_device")]
 #[derive(Clone, Copy, Debug)]
 pub struct Device<'list> {
-    device: NonNull<ibv_device>,
+    pub(super) device: NonNull<ibv_device>,
     list: PhantomData<&'list DeviceList>,
 }
 
@@ -48,24 +47,6 @@ impl<'list> Device<'list> {
     /// `device` belongs to a list that lives for `'list`.
     unsafe fn of_list(device: NonNull<ibv_device>) -> Self {
         Self { device, list: PhantomData }
-    }
-
-    /// `ibv_open_device(device)` — opens the device. The device stays open until the last object created on it is
-    /// dropped, even if the list is dropped earlier.
-    ///
-    /// # Errors
-    ///
-    /// Returns `EACCES` if the user lacks permission for the device file. Returns `ENOENT` or `ENODEV` if the file does
-    /// not exist or the device was removed.
-    ///
-    /// # References
-    ///
-    /// [ibv_open_device(3)](https://man7.org/linux/man-pages/man3/ibv_open_device.3.html)
-    #[doc(alias = "ibv_open_device")]
-    pub fn open(&self) -> Result<Arc<DeviceContext>, OpenDeviceError> {
-        // SAFETY: the device belongs to a list that lives for `'list`.
-        unsafe { DeviceContext::open(self.device) }
-            .map_err(|error| OpenDeviceError::new(self.name(), &self.uverbs_name(), error))
     }
 }
 

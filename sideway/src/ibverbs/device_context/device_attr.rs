@@ -6,8 +6,9 @@ use std::fmt;
 use libc::c_int;
 use rdma_mummy_sys::{ibv_atomic_cap, ibv_device_attr, ibv_device_attr_ex};
 
-use super::{DeviceCapabilityFlags, Guid, c_text};
+use super::{DeviceCapabilityFlags, Guid};
 use crate::ffi::open_enum;
+use crate::ibverbs::device::c_text;
 
 open_enum! {
     /// `enum ibv_atomic_cap` — the scope of atomic operations.

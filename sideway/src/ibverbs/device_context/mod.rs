@@ -18,7 +18,6 @@ mod device_clock;
 mod device_flags;
 pub(super) mod gid;
 pub(super) mod gid_entry;
-mod guid;
 mod import;
 mod objects;
 mod port_attr;
@@ -28,7 +27,7 @@ mod port_values;
 mod query;
 mod query_gid;
 mod real_time;
-pub(super) mod sysfs;
+mod sysfs;
 
 use std::any::Any;
 use std::ptr::NonNull;
@@ -49,7 +48,6 @@ pub use device_flags::{
 };
 use gid::Gid;
 use gid_entry::{GidEntry, GidType};
-pub use guid::{Guid, ParseGuidError};
 pub(crate) use objects::AffiliatedObjects;
 pub use port_attr::PortAttr;
 pub use port_flags::{PortCapabilityFlags, PortCapabilityFlags2, PortFlags};
@@ -57,10 +55,9 @@ pub use port_speed::PortSpeed;
 pub use port_values::{LinkLayer, Mtu, PhysicalState, PortState, PortWidth};
 pub use real_time::{RawClock, RealTimeValues, ValuesMask};
 
-pub(super) use sysfs::c_text;
-
-use super::device::{DeviceInfo, sealed};
+use super::device::{Device, DeviceInfo, OpenDeviceError, sealed};
 use super::fork;
+pub use super::guid::{Guid, ParseGuidError};
 use crate::error::{Errno, VerbError};
 use crate::ffi::{Handle, check_pointer};
 
@@ -100,7 +97,7 @@ impl DeviceContext {
     /// # Safety
     ///
     /// `device` is live: its list has not been freed.
-    pub(super) unsafe fn open(device: NonNull<ibv_device>) -> Result<Arc<Self>, VerbError> {
+    unsafe fn open(device: NonNull<ibv_device>) -> Result<Arc<Self>, VerbError> {
         fork::before_device();
         // SAFETY: the device is live by contract.
         let context = check_pointer("ibv_open_device", unsafe { sys::ibv_open_device(device.as_ptr()) })?;
@@ -193,6 +190,26 @@ impl DeviceContext {
     #[inline]
     pub(crate) fn raw(&self) -> *mut ibv_context {
         self.raw.as_ptr()
+    }
+}
+
+impl Device<'_> {
+    /// `ibv_open_device(device)` — opens the device. The device stays open until the last object created on it is
+    /// dropped, even if the list is dropped earlier.
+    ///
+    /// # Errors
+    ///
+    /// Returns `EACCES` if the user lacks permission for the device file. Returns `ENOENT` or `ENODEV` if the file does
+    /// not exist or the device was removed.
+    ///
+    /// # References
+    ///
+    /// [ibv_open_device(3)](https://man7.org/linux/man-pages/man3/ibv_open_device.3.html)
+    #[doc(alias = "ibv_open_device")]
+    pub fn open(&self) -> Result<Arc<DeviceContext>, OpenDeviceError> {
+        // SAFETY: the device belongs to a list that lives for `'list`.
+        unsafe { DeviceContext::open(self.device) }
+            .map_err(|error| OpenDeviceError::new(self.name(), &self.uverbs_name(), error))
     }
 }
 

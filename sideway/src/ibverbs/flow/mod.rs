@@ -43,7 +43,7 @@ pub use self::filter::{
     TunnelFilter,
 };
 pub use self::rule::{FlowFlags, FlowRule, FlowType};
-use super::counters::Counters;
+use super::counters::{ATTACH, CounterDescription, Counters};
 use super::device_context::DeviceContext;
 use crate::error::VerbError;
 use crate::ffi::{Handle, check_pointer};
@@ -121,6 +121,39 @@ impl Flow {
     pub(crate) fn keep(&self, counters: &Arc<Counters>) {
         // While the lock is held, only a failed allocation can panic. So a poisoned list is still consistent.
         self.counters.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(counters));
+    }
+}
+
+impl Counters {
+    /// `ibv_attach_counters_point_flow(counters, attr, flow)` — sets what the counter at `index` counts for an existing
+    /// flow. The flow keeps the set alive.
+    ///
+    /// # Errors
+    ///
+    /// - `EOPNOTSUPP`: the driver supports only flows that name the set when they are created. Use
+    ///   [`attach`](Self::attach) and [`FlowRule::setup_counters`] instead.
+    /// - `EINVAL`: the flow belongs to another device context.
+    ///
+    /// # References
+    ///
+    /// [ibv_attach_counters_point_flow(3)](https://man7.org/linux/man-pages/man3/ibv_attach_counters_point_flow.3.html)
+    pub fn attach_to_flow(
+        self: &Arc<Self>,
+        what: CounterDescription,
+        index: u32,
+        flow: &Flow,
+    ) -> Result<(), VerbError> {
+        if flow.context().raw() != self.device_context().raw() {
+            return Err(VerbError::invalid(
+                ATTACH,
+                "the flow belongs to another device context than the counters; \
+                create both from one",
+            ));
+        }
+        // SAFETY: the flow is live as long as it is borrowed, and belongs to this device.
+        unsafe { self.attach_at(what, index, flow.raw()) }?;
+        flow.keep(self);
+        Ok(())
     }
 }
 

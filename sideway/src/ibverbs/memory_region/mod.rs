@@ -21,6 +21,7 @@ mod owned_builder;
 mod pages;
 mod register;
 mod register_ex;
+mod register_owned;
 mod registration;
 mod reregister;
 
@@ -37,7 +38,6 @@ pub use self::huge_pages::{HugePageSize, HugePages};
 pub use self::key::{LocalKey, RemoteKey};
 pub use self::owned::{OwnedMemoryRegion, RegionAccessError};
 pub use self::owned_builder::MemoryRegionBuilder;
-pub(crate) use self::register::explain_registration;
 pub use self::register_ex::RegistrationAttributes;
 pub(crate) use self::registration::{Backing, Registration};
 pub use self::reregister::{ReregisterError, SurvivingRegion};

@@ -8,21 +8,16 @@
 //! A parent domain shares the keys of the domain from which it was created: memory regions and address handles of one
 //! domain can be used with queue pairs of the other ([`ProtectionDomain::plain`]).
 
-mod allocator;
-mod handle;
-
 use std::sync::Arc;
 use std::{mem, ptr};
 
 use rdma_mummy_sys as sys;
 use rdma_mummy_sys::{ibv_parent_domain_init_attr, ibv_parent_domain_init_attr_mask as mask};
 
-use self::allocator::AllocatorContext;
-pub use self::allocator::{Allocation, AllocationRequest, DomainAllocator};
-pub(crate) use self::handle::DomainHandle;
-use self::handle::Parent;
+use super::allocator::{self, AllocatorContext};
+pub use super::allocator::{Allocation, AllocationRequest, DomainAllocator};
 use super::device_context::DeviceContext;
-use super::protection_domain::ProtectionDomain;
+use super::protection_domain::{DomainHandle, Parent, ProtectionDomain};
 use super::thread_domain::{ThreadDomain, ThreadDomainCore};
 use crate::error::VerbError;
 use crate::ffi::{Handle, check_pointer};

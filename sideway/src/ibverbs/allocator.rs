@@ -67,7 +67,7 @@ pub enum Allocation {
 
 /// The allocator in the form that drivers use. It is on the heap, and is accessed only through a pointer until it is
 /// dropped.
-pub(super) struct AllocatorContext(NonNull<Arc<dyn DomainAllocator>>);
+pub(in crate::ibverbs) struct AllocatorContext(NonNull<Arc<dyn DomainAllocator>>);
 
 // SAFETY: the context owns the allocator, which is Send and Sync.
 unsafe impl Send for AllocatorContext {}
@@ -75,12 +75,12 @@ unsafe impl Send for AllocatorContext {}
 unsafe impl Sync for AllocatorContext {}
 
 impl AllocatorContext {
-    pub(super) fn new(allocator: Arc<dyn DomainAllocator>) -> Self {
+    pub(in crate::ibverbs) fn new(allocator: Arc<dyn DomainAllocator>) -> Self {
         Self(NonNull::from(Box::leak(Box::new(allocator))))
     }
 
     /// Returns `pd_context`, which is live as long as `self` lives.
-    pub(super) fn as_ptr(&self) -> *mut c_void {
+    pub(in crate::ibverbs) fn as_ptr(&self) -> *mut c_void {
         self.0.as_ptr().cast()
     }
 }
@@ -98,7 +98,7 @@ impl Drop for AllocatorContext {
 /// # Safety
 ///
 /// `pd_context` is a live `Arc<dyn DomainAllocator>`.
-pub(super) unsafe extern "C" fn allocate(
+pub(in crate::ibverbs) unsafe extern "C" fn allocate(
     _pd: *mut ibv_pd,
     pd_context: *mut c_void,
     size: usize,
@@ -135,7 +135,7 @@ fn out_of_memory() -> *mut c_void {
 /// # Safety
 ///
 /// `pd_context` is a live `Arc<dyn DomainAllocator>` that allocated `memory`, which is no longer used.
-pub(super) unsafe extern "C" fn free(
+pub(in crate::ibverbs) unsafe extern "C" fn free(
     _pd: *mut ibv_pd,
     pd_context: *mut c_void,
     memory: *mut c_void,

@@ -1,13 +1,15 @@
 //! `struct ibv_pd`: a group of objects that can be used together.
 
+mod handle;
+
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 use rdma_mummy_sys as sys;
 use rdma_mummy_sys::ibv_pd;
 
+pub(super) use self::handle::{DomainHandle, Parent};
 use super::device_context::DeviceContext;
-use super::parent_domain::DomainHandle;
 use crate::error::VerbError;
 use crate::ffi::{Handle, check_pointer};
 

@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use rdma_mummy_sys::ibv_pd;
 
-use super::allocator::AllocatorContext;
+use super::ProtectionDomain;
 use crate::error::VerbError;
 use crate::ffi::Handle;
-use crate::ibverbs::protection_domain::ProtectionDomain;
+use crate::ibverbs::allocator::AllocatorContext;
 use crate::ibverbs::thread_domain::ThreadDomainCore;
 
 /// The C object of a [`ProtectionDomain`].
@@ -31,7 +31,7 @@ pub(crate) struct Parent {
 }
 
 impl Parent {
-    pub(super) fn new(
+    pub(in crate::ibverbs) fn new(
         allocator: Option<AllocatorContext>,
         td: Option<Arc<ThreadDomainCore>>,
         pd: Arc<ProtectionDomain>,
@@ -39,12 +39,12 @@ impl Parent {
         Self { _allocator: allocator, td, pd }
     }
 
-    pub(super) fn has_thread_domain(&self) -> bool {
+    pub(in crate::ibverbs) fn has_thread_domain(&self) -> bool {
         self.td.is_some()
     }
 
     /// Returns the plain domain from which the parent domain was created.
-    pub(super) fn domain(&self) -> &Arc<ProtectionDomain> {
+    pub(in crate::ibverbs) fn domain(&self) -> &Arc<ProtectionDomain> {
         &self.pd
     }
 }
@@ -56,7 +56,7 @@ impl From<Handle<ibv_pd>> for DomainHandle {
 }
 
 impl DomainHandle {
-    pub(super) fn of_parent_domain(handle: Handle<ibv_pd>, parent: Parent) -> Self {
+    pub(in crate::ibverbs) fn of_parent_domain(handle: Handle<ibv_pd>, parent: Parent) -> Self {
         Self::new(handle, Some(parent))
     }
 
@@ -81,7 +81,7 @@ impl DomainHandle {
         self.free()
     }
 
-    pub(super) fn parent(&self) -> Option<&Parent> {
+    pub(in crate::ibverbs) fn parent(&self) -> Option<&Parent> {
         self.parent.as_ref()
     }
 
