@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use futures_core::Stream;
 use smallvec::SmallVec;
+use tower_service::Service;
 
 use crate::body::Body;
 use crate::bulk::{Attachment, Target};
@@ -135,6 +136,20 @@ enum State {
 impl CallFuture {
     pub(crate) fn new(channel: Channel, call: Call) -> Self {
         Self(State::New(channel, call))
+    }
+}
+
+impl Service<Call> for Channel {
+    type Response = Reply;
+    type Error = RpcError;
+    type Future = CallFuture;
+
+    fn poll_ready(&mut self, _: &mut TaskContext<'_>) -> Poll<Result<(), RpcError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, call: Call) -> CallFuture {
+        CallFuture::new(self.clone(), call)
     }
 }
 

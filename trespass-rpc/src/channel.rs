@@ -3,16 +3,12 @@
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
-use std::task::{Context as TaskContext, Poll};
 
-use tower_service::Service;
 use trespass::{Kind, Registrar};
 
-use crate::call::{Call, CallFuture, Reply};
-use crate::endpoint::{Command, Endpoint, Link, Linked, Linking, TransportInfo};
+use crate::endpoint::{Command, Endpoint, Link, Linked, Linking, Runner, TransportInfo};
 use crate::error::{Certainty, RpcError, Status};
 use crate::memory::Memory;
-use crate::service::{Handler, runner_of};
 use crate::wire::MethodInfo;
 
 /// A connection for any number of concurrent calls. Clones refer to the same connection, which closes when the last
@@ -55,18 +51,16 @@ impl Channel {
     ///
     /// See [`Channel::connect`].
     pub async fn connect_on(endpoint: &Endpoint, address: &str) -> io::Result<Self> {
-        let link = endpoint.link(host(address), resolve(address).await?, None).await?;
-        Ok(Self { inner: Arc::new(Inner { link, endpoint: Some(endpoint.clone()) }) })
+        Self::connect_with(endpoint, address, None).await
     }
 
-    /// Connects with the given endpoint, and serves the calls that the peer makes on this connection.
-    ///
-    /// # Errors
-    ///
-    /// See [`Channel::connect`].
-    pub async fn connect_serving(endpoint: &Endpoint, address: &str, handler: impl Handler) -> io::Result<Self> {
-        let runner = runner_of(handler).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
-        let link = endpoint.link(host(address), resolve(address).await?, Some(runner)).await?;
+    /// Connects with the given endpoint. `runner` serves the calls that the peer makes.
+    pub(crate) async fn connect_with(
+        endpoint: &Endpoint,
+        address: &str,
+        runner: Option<Box<dyn Runner>>,
+    ) -> io::Result<Self> {
+        let link = endpoint.link(host(address), resolve(address).await?, runner).await?;
         Ok(Self { inner: Arc::new(Inner { link, endpoint: Some(endpoint.clone()) }) })
     }
 
@@ -143,20 +137,6 @@ impl Channel {
             }
             None => Ok(()),
         }
-    }
-}
-
-impl Service<Call> for Channel {
-    type Response = Reply;
-    type Error = RpcError;
-    type Future = CallFuture;
-
-    fn poll_ready(&mut self, _: &mut TaskContext<'_>) -> Poll<Result<(), RpcError>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, call: Call) -> CallFuture {
-        CallFuture::new(self.clone(), call)
     }
 }
 

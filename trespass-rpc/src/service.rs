@@ -12,7 +12,7 @@ use crate::body::Body;
 use crate::bulk::{Attachment, Target};
 use crate::channel::Channel;
 use crate::codec::{Codec, Decode, Encode};
-use crate::endpoint::{Arrived, Outcome, Runner, TransportInfo, runner};
+use crate::endpoint::{Arrived, Endpoint, Outcome, Runner, TransportInfo, runner};
 use crate::error::{BoxError, Certainty, RpcError, Status};
 use crate::memory::Memory;
 use crate::wire::{Bulk, BulkKind, Flags, Metadata, MethodInfo, PeerMethod};
@@ -360,4 +360,16 @@ pub(crate) fn runner_of(handler: impl Handler) -> Result<Box<dyn Runner>, String
         let handler = Arc::clone(&handler);
         async move { handler.call(Request(arrived)).await.0 }
     }))
+}
+
+impl Channel {
+    /// Connects with the given endpoint, and serves the calls that the peer makes on this connection.
+    ///
+    /// # Errors
+    ///
+    /// See [`Channel::connect`].
+    pub async fn connect_serving(endpoint: &Endpoint, address: &str, handler: impl Handler) -> io::Result<Self> {
+        let runner = runner_of(handler).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+        Self::connect_with(endpoint, address, Some(runner)).await
+    }
 }

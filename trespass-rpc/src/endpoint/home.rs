@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
-use super::run::OnThread;
 use super::tasks::{Arrived, BLOCKED, Progress, Task};
+use super::thread::OnThread;
 use super::{Command, Driver, Shared};
 
 /// Maximum number of threads that run the handlers of one driver beside it.

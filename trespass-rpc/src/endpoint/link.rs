@@ -16,7 +16,7 @@ use crate::error::{Certainty, RpcError, Status};
 use crate::memory::{Budget, Memory, MemoryPool, STAGE};
 use crate::wire::{Hello, PeerMethod};
 
-use super::bulk::{Keys, Local};
+use super::parts::{Keys, Local};
 use super::state::{Call, Guard, Later, State, Transfers};
 use super::{Shared, TransportInfo, Turns};
 

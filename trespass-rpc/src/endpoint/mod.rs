@@ -9,10 +9,12 @@ mod driver;
 mod home;
 mod link;
 mod options;
+mod parts;
 mod reply;
 mod run;
 mod state;
 mod tasks;
+mod thread;
 mod turns;
 
 use std::io;
@@ -32,12 +34,12 @@ use crate::core::micros;
 use crate::error::{Certainty, RpcError, Status};
 use crate::memory::Memory;
 
-pub(crate) use bulk::{Keys, Local, Parts};
 pub use driver::Driver;
 #[cfg(feature = "tls")]
 pub use driver::Tls;
 pub(crate) use link::{Link, ReplyItem};
 pub use options::Options;
+pub(crate) use parts::{Keys, Local, Parts};
 pub(crate) use reply::Reply;
 pub(crate) use run::has_timer;
 use tasks::Task;

@@ -3,7 +3,6 @@
 use std::cell::Cell;
 use std::future::poll_fn;
 use std::io;
-use std::os::fd::AsFd;
 use std::panic::catch_unwind;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -11,19 +10,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, poll};
 use tokio::runtime::{Handle, Id};
 use tokio::time::{Sleep, sleep, sleep_until};
-use trespass::{Event, Readable, Spin};
+use trespass::{Readable, Spin};
 
 use super::Driver;
 use super::home::Home;
+use super::thread::{LONG, OnThread};
 
 /// Number of turns before the driver yields to other tasks of the thread.
 const TURNS: usize = 32;
-/// Maximum duration of a sleep.
-const LONG: Duration = Duration::from_secs(60);
-
 impl Driver {
     /// Runs the connections in tokio until no endpoint and no connection is left. Spawn this future as a task. The
     /// runtime must have I/O and timers.
@@ -94,19 +90,6 @@ impl Driver {
         self.send();
         is_busy
     }
-
-    /// Returns how long to sleep at most; `None` if work is pending.
-    fn armed(&mut self) -> Option<Duration> {
-        match self.arm() {
-            _ if !self.ready.is_empty() => None,
-            Ok(Duration::ZERO) => None,
-            Ok(time) => Some(time),
-            Err(error) => {
-                rdma_mummy_sys::log!(error, "cannot request a wake-up of the worker: {error}");
-                Some(Duration::from_millis(1))
-            }
-        }
-    }
 }
 
 /// Whether this thread runs in a runtime of tokio that has timers. The program may use an endpoint with a thread of its own
@@ -125,57 +108,6 @@ pub(crate) fn has_timer() -> bool {
             LAST.set(Some((id, has_timer)));
             has_timer
         }
-    }
-}
-
-/// A thread that runs a driver.
-pub(super) struct OnThread {
-    event: Arc<Event>,
-    waker: Waker,
-    spin: Spin,
-}
-
-impl OnThread {
-    /// # Errors
-    ///
-    /// The system has no descriptors left.
-    pub(super) fn new() -> io::Result<Self> {
-        let event = Arc::new(Event::new()?);
-        Ok(Self { waker: Waker::from(Arc::clone(&event)), event, spin: Spin::default() })
-    }
-
-    fn wait(&self) {
-        // A signal may end this early; this is harmless.
-        _ = poll(&mut [PollFd::new(&self.event, PollFlags::IN)], None);
-        self.event.clear();
-    }
-
-    /// Runs one turn, in which `run` runs the handlers, and sleeps if there is nothing to do. Returns `None` if `run`
-    /// has returned `None`.
-    pub(super) fn step(
-        &mut self,
-        mut driver: Box<Driver>,
-        run: impl FnOnce(Box<Driver>) -> Option<Box<Driver>>,
-    ) -> Option<Box<Driver>> {
-        let now = Instant::now();
-        let is_busy = driver.turn(true, now);
-        if !driver.ready.is_empty() {
-            driver = run(driver)?;
-        }
-        driver.send();
-        if is_busy {
-            self.spin.found(driver.spin(), || now);
-        } else if self.spin.goes_on(driver.spin(), || now) {
-            std::hint::spin_loop();
-        } else if let Some(time) = driver.armed()
-            && driver.shared.set_waker(&self.waker)
-        {
-            let time = time.min(driver.deadline().saturating_duration_since(Instant::now())).min(LONG);
-            // A signal may end the sleep early; this is harmless.
-            _ = driver.worker.sleep(self.event.as_fd(), time);
-            self.event.clear();
-        }
-        Some(driver)
     }
 }
 

@@ -13,7 +13,7 @@ use crate::body::Body;
 use crate::core::{Connection, IdMap};
 use crate::error::{RpcError, Status};
 
-use super::bulk::{Job, Keys, Local, Reads};
+use super::parts::{Job, Keys, Local, Reads};
 use super::reply::{guard, wake};
 use super::{Reply, Turns};
 

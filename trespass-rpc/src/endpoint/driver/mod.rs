@@ -24,8 +24,8 @@ use crate::error::{Certainty, RpcError, Status};
 use crate::memory::{Memory, MemoryPool};
 use crate::wire::{HEADER, META_LIMIT};
 
-use super::bulk::Keys;
 use super::home::{Begun, Due, Ended, Results};
+use super::parts::Keys;
 use super::tasks::{Arrived, Task};
 use super::{Command, Link, Linked, Listened, Reply, Runner, Shared, Signal};
 
