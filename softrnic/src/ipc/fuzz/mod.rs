@@ -1,5 +1,6 @@
 //! Fuzz targets for the input from another process of the host: the handshake, the shared memory, and the packets.
 
+mod carrier;
 pub(crate) mod handshake;
 pub(crate) mod messages;
 #[cfg(test)]

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use rdma_mummy_sys::ibv_access_flags;
+use rdma_mummy_sys::{ibv_access_flags, ibv_wc_status};
 
-use super::messages::{RecordingCarrier, is_success};
+use super::carrier::RecordingCarrier;
 use crate::cq::{CompletionEvents, CompletionQueue};
 use crate::mem::domain::Domain;
 use crate::mem::{Access, Backing, Buffer, Memory, Piece, Region};
@@ -237,7 +237,7 @@ impl World {
         while let Some(completion) = self.completions.pop() {
             let completed = self.completed.get_mut(completion.wr_id as usize).expect("a request that was posted");
             assert!(!std::mem::replace(completed, true), "{completion:?} for the second time");
-            self.has_done |= is_success(completion.status);
+            self.has_done |= completion.status == ibv_wc_status::IBV_WC_SUCCESS;
         }
     }
 
