@@ -1,4 +1,4 @@
-//! What the kernel tells of a device in text: a file of sysfs, and arrays of characters.
+//! Properties of a device that the kernel exports as text: a file of sysfs, and arrays of characters.
 
 use std::borrow::Cow;
 use std::ffi::{CStr, c_char};
