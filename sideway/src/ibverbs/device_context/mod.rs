@@ -193,7 +193,7 @@ impl DeviceContext {
     }
 }
 
-impl Device<'_> {
+impl<'list> Device<'list> {
     /// `ibv_open_device(device)` — opens the device. The device stays open until the last object created on it is
     /// dropped, even if the list is dropped earlier.
     ///
