@@ -155,7 +155,8 @@ fn fnv(bytes: impl IntoIterator<Item = u8>) -> u64 {
 /// Creates the devices, which name their files if `have_files` is set. Only the first call has an effect.
 pub(crate) fn make(names: &[String], have_files: bool, profile: Option<Profile>) {
     let _ = DEVICES.get_or_init(|| {
-        let make = |(name, place): (&String, c_int)| &*Box::leak(Box::new(Device::new(name, place, have_files, profile)));
+        let make =
+            |(name, place): (&String, c_int)| &*Box::leak(Box::new(Device::new(name, place, have_files, profile)));
         names.iter().zip(0..).map(make).collect()
     });
 }

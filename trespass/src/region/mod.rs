@@ -24,6 +24,8 @@ use crate::worker::{ConnectionId, Worker};
 pub use batch::{Batch, Ticket, Transferring};
 pub use grant::{Grant, OpenRegion};
 pub use key::RegionKey;
+#[cfg(feature = "tokio")]
+pub(crate) use placed::Call;
 pub use placed::Placed;
 
 /// Memory that is registered with the device of a connection's worker, and that [`Batch`] and [`Grant`] use. Clones

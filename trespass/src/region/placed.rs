@@ -25,17 +25,17 @@ impl Connection {
     /// also memory of a GPU. Returns `None` after the last message.
     ///
     /// A message that waits in the peer's memory is READ into the region, without a copy. Over RDMA, these are messages of
-    /// more than 16 KiB and at most 64 MiB or 1/16 of the smaller [`Options::memory`](crate::Options::memory) of both
-    /// sides, if they come from the sender's pool, where `send` and [`alloc`](Self::alloc) put them. Each other message is
-    /// returned in a buffer, and the region is unchanged.
+    /// more than 16 KiB and at most 64 MiB, and at most 1 MiB if [`Options::memory`](crate::Options::memory) of either side
+    /// is below 16 MiB, otherwise 1/16 of it. They must come from the sender's pool, where `send` and
+    /// [`alloc`](Self::alloc) put them. Each other message is returned in a buffer, and the region is unchanged.
     ///
     /// After this call, long messages stay in the peer's memory until they are received, one at a time, also if another
-    /// method has received short messages, such as the header of a payload. An ordinary receive of a long
-    /// message ends this. A peer that closes the connection waits for its long messages only for its linger time.
+    /// method has received short messages meanwhile, such as the header of a payload. An ordinary receive that finds a
+    /// long message ends this. A peer that closes the connection waits for its long messages only for its linger time.
     ///
     /// If this call fails, the message stays queued for the next receive, and what the region contains is undefined. The
-    /// device may then still write to the region: [`Region::release`] returns an error until it has finished. Only one
-    /// thread at a time should receive in a region: calls of several threads may READ a message more than once.
+    /// device may then still write to the region: [`Region::release`] returns an error until it has finished. The next call
+    /// READs the message from its start, so calls that end before the message has arrived make no progress.
     ///
     /// ```
     /// # fn main() -> std::io::Result<()> {
@@ -79,9 +79,48 @@ impl Connection {
         range: Range<usize>,
         deadline: Option<Instant>,
     ) -> io::Result<Option<Placed>> {
-        let place = region.place(range)?;
-        let attempt = |worker: &mut Worker| worker.try_recv_into_region(self.id(), &place);
-        unless_end(self.wait(Awaited::Message, deadline, attempt))
+        let call = Call::new(self, region, range)?;
+        let received = self.wait(Awaited::Message, deadline, |worker| call.attempt(worker));
+        call.end(received)
+    }
+}
+
+/// A call that receives in a region. If it ends without a message, other calls get the message that was READ for it.
+#[derive(Debug)]
+pub(crate) struct Call<'c> {
+    connection: &'c Connection,
+    place: Option<Place>,
+}
+
+impl<'c> Call<'c> {
+    pub(crate) fn new(connection: &'c Connection, region: &Region, range: Range<usize>) -> io::Result<Self> {
+        Ok(Self { connection, place: Some(region.place(range)?) })
+    }
+
+    /// Returns the next message, or `WouldBlock`.
+    pub(crate) fn attempt(&self, worker: &mut Worker) -> io::Result<Placed> {
+        match &self.place {
+            Some(place) => worker.try_recv_into_region(self.connection.id(), place),
+            None => Err(io::ErrorKind::WouldBlock.into()),
+        }
+    }
+
+    pub(crate) fn end(mut self, received: io::Result<Placed>) -> io::Result<Option<Placed>> {
+        if received.is_ok() {
+            self.place = None;
+        }
+        unless_end(received)
+    }
+}
+
+impl Drop for Call<'_> {
+    fn drop(&mut self) {
+        // The message waits again when the place is dropped.
+        if self.place.take().is_some() {
+            let id = self.connection.id();
+            // In a forked child, nothing waits.
+            _ = self.connection.handle().with(|worker| worker.wake_calls(id, Awaited::Message));
+        }
     }
 }
 

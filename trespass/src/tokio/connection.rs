@@ -14,6 +14,7 @@ use super::Batch;
 use super::sorted::Sorted;
 use super::waiting::Waiting;
 use crate::connection::{Attempts, after, unless_end};
+use crate::region::Call;
 use crate::worker::{Awaited, Handle, Source, Stats, Worker};
 use crate::{Buf, Placed, Region};
 
@@ -152,21 +153,24 @@ impl Connection {
     }
 
     /// Waits for the next message, and receives it in the given range of a region, or in a buffer. If the future is dropped,
-    /// the message stays queued, what the region contains is undefined, and the device may still write to it.
+    /// the message stays queued, what the region contains is undefined, and the device may still write to it. The next call
+    /// READs the message from its start: in a loop, keep the future of a long transfer instead of dropping it.
     ///
     /// # Errors
     ///
     /// See [`Connection::recv_into_region`](crate::Connection::recv_into_region).
     pub async fn recv_into_region(&self, region: &Region, range: Range<usize>) -> io::Result<Option<Placed>> {
         let id = self.inner.id();
-        let place = region.place(range)?;
-        let receive = |worker: &mut Worker| worker.try_recv_into_region(id, &place);
+        let call = Call::new(&self.inner, region, range)?;
         let number = |placed: &Placed| match placed {
             Placed::Buffer(message) => message.notification(),
             Placed::Region(_) => None,
         };
-        let next = |worker: &mut Worker| self.sorted(|sorted| sorted.next(worker, id, receive, number, Placed::Buffer));
-        unless_end(self.wait(Awaited::Message, next).await)
+        let next = |worker: &mut Worker| {
+            self.sorted(|sorted| sorted.next(worker, id, |worker| call.attempt(worker), number, Placed::Buffer))
+        };
+        let received = self.wait(Awaited::Message, next).await;
+        call.end(received)
     }
 
     /// Waits for the next notification ([`Batch::notify`]) and returns its number. Returns `None` after the last one.

@@ -71,7 +71,7 @@ impl Sorted {
             return Ok(number);
         }
         while !self.is_full() {
-            let received = worker.try_recv_arrived(id)?;
+            let received = worker.try_recv_aside(id)?;
             if let Some(number) = received.notification() {
                 return Ok(number);
             }

@@ -59,7 +59,11 @@ impl Worker {
     pub fn try_recv(&mut self, id: ConnectionId) -> io::Result<Buf> {
         let received =
             on!(self, id.kind, driver => driver.with(id.link, |protocol, stock, _| protocol.try_recv(stock)));
-        message(received?)
+        match received? {
+            Received::Message(message) => Ok(message),
+            Received::Empty => Err(io::ErrorKind::WouldBlock.into()),
+            Received::End => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
     }
 
     /// Copies the next message into `out`, and returns its length.
@@ -207,13 +211,15 @@ impl Worker {
             .unwrap_or_else(|error| rdma_mummy_sys::log!(debug, "{error}"));
     }
 
-    /// Returns the next message if it has arrived, as `try_recv` does. A long message that waits for a region goes on
-    /// waiting.
+    /// Does the same as `try_recv`, unless a call waits to receive the next message in a region.
     #[cfg(feature = "tokio")]
-    pub(crate) fn try_recv_arrived(&mut self, id: ConnectionId) -> io::Result<Buf> {
-        let received =
-            on!(self, id.kind, driver => driver.with(id.link, |protocol, stock, _| protocol.try_recv_arrived(stock)));
-        message(received?)
+    pub(crate) fn try_recv_aside(&mut self, id: ConnectionId) -> io::Result<Buf> {
+        if let Some(verbs) = self.verbs.as_mut().filter(|_| id.kind == Kind::Rdma)
+            && verbs.look(id.link, Protocol::is_for_a_region)
+        {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        self.try_recv(id)
     }
 
     /// Receives the next message in a region, or in a buffer.
@@ -223,6 +229,11 @@ impl Worker {
             return self.try_recv(id).map(Placed::Buffer);
         }
         self.check_device(id, place.region())?;
+        if let Some(verbs) = &mut self.verbs
+            && verbs.look(id.link, |protocol, stock| protocol.is_for_another(place, stock))
+        {
+            return Ok(Placed::Empty);
+        }
         on!(self, id.kind, driver => driver.with(id.link, |protocol, stock, _| protocol.try_place(place, stock)))
     }
 
@@ -290,13 +301,5 @@ impl Worker {
             rendezvous_sent: counters.rendezvous_sent,
             rendezvous_received: counters.rendezvous_received,
         })
-    }
-}
-
-fn message(received: Received) -> io::Result<Buf> {
-    match received {
-        Received::Message(message) => Ok(message),
-        Received::Empty => Err(io::ErrorKind::WouldBlock.into()),
-        Received::End => Err(io::ErrorKind::UnexpectedEof.into()),
     }
 }

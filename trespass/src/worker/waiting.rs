@@ -44,15 +44,19 @@ impl Worker {
 
     /// Does the same as `arm`, but does not call wakers.
     pub(super) fn prepare(&mut self) -> io::Result<Duration> {
-        // A receive may have started a READ.
-        self.flush();
+        self.post_all();
         self.look_next();
-        self.tcp_silence = 0;
         self.pass_time();
         // If the worker has a device, earlier turns may have skipped this descriptor. If the descriptor is readable,
         // the caller must not sleep: the next turn polls it.
         let idle = self.arm_backends()? && (self.verbs.is_none() || !self.is_readable()?);
         Ok(if idle { self.time_left() } else { Duration::ZERO })
+    }
+
+    /// Posts what receives have started. The next turn takes what this completes.
+    pub(super) fn post_all(&mut self) {
+        self.flush();
+        self.tcp_silence = 0;
     }
 
     /// Returns how long the worker needs no turn if no event arrives.
@@ -153,7 +157,6 @@ impl Worker {
     }
 
     /// Wakes the calls and futures that wait for an event of a connection.
-    #[cfg(any(test, feature = "tokio"))]
     pub(crate) fn wake_calls(&mut self, id: ConnectionId, what: Awaited) {
         if let Some((waiters, woken)) = self.waiters(id) {
             waiters.wake(what, woken);

@@ -136,6 +136,78 @@ fn messages_for_a_region_pass_a_task_that_waits_for_notifications() {
     });
 }
 
+/// A message that waits for a region does not hold up a program that waits for a notification after it.
+#[test]
+fn notification_passes_a_long_message_that_no_call_receives_in_a_region() {
+    device();
+    on_runtimes(|| async {
+        let (near, far) = pair(Transport::Rdma).await;
+        let region = far.region(100_000).unwrap();
+        near.send(b"short").await.unwrap();
+        far.recv_into_region(&region, 0..100_000).await.unwrap().unwrap();
+        near.send(&[7; 100_000]).await.unwrap();
+        near.batch().notify(5).submit().await.unwrap();
+        assert_eq!(far.notified().await.unwrap(), Some(5));
+        assert_eq!(far.recv().await.unwrap().unwrap().len(), 100_000);
+    });
+}
+
+/// Two tasks receive in regions, and drop some of their futures, while a third one waits for notifications.
+#[test]
+fn tasks_that_receive_in_regions_share_the_messages() {
+    const MESSAGES: usize = 200;
+    device();
+    on_runtimes(|| async {
+        let (near, far) = pair(Transport::Rdma).await;
+        let far = Arc::new(far);
+        let receivers = [1, 2].map(|seed| {
+            let far = Arc::clone(&far);
+            tokio::spawn(async move {
+                let (mut random, region, mut count) = (Random(seed), far.region(100_000).unwrap(), 0);
+                loop {
+                    let most = if random.below(4) == 0 { random.below(3) } else { u64::MAX };
+                    let Some(placed) = polled(most, far.recv_into_region(&region, 0..100_000)).await else {
+                        tokio::task::yield_now().await;
+                        continue;
+                    };
+                    let bytes = match placed.unwrap() {
+                        None => return count,
+                        Some(Placed::Buffer(message)) => message.to_vec(),
+                        Some(Placed::Region(length)) => {
+                            let mut bytes = vec![0; length];
+                            region.read_at(0, &mut bytes).unwrap();
+                            bytes
+                        }
+                    };
+                    assert!(bytes.iter().all(|byte| *byte == bytes[0]), "a message of {} bytes", bytes.len());
+                    region.write_at(0, &[0xee; 1_000]).unwrap();
+                    count += 1;
+                }
+            })
+        });
+        let notes = tokio::spawn(async move {
+            let mut count = 0;
+            while far.notified().await.unwrap().is_some() {
+                count += 1;
+            }
+            count
+        });
+        for index in 0..MESSAGES {
+            let length = [10, 5_000, 40_000, 100_000, 20_000][index * 7 % 5];
+            near.send(&vec![index as u8; length]).await.unwrap();
+            if index % 10 == 0 {
+                near.batch().notify(index as u64).submit().await.unwrap();
+            }
+        }
+        near.shutdown().await.unwrap();
+        let mut received = 0;
+        for receiver in receivers {
+            received += receiver.await.unwrap();
+        }
+        assert_eq!((received, notes.await.unwrap()), (MESSAGES, MESSAGES / 10));
+    });
+}
+
 #[test]
 fn messages_are_exchanged_and_the_end_is_received() {
     on_all(|transport| async move {

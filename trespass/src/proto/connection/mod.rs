@@ -10,7 +10,7 @@ mod send;
 mod short;
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use crate::memory::{Buf, Progress};
 
@@ -199,6 +199,8 @@ struct Inbox {
     discard: bool,
     /// Whether the program receives into regions, so that messages wait in the peer's memory until it does.
     places: bool,
+    /// The last call that received in a region.
+    region_call: Weak<()>,
 }
 
 /// The progress of the end of the incoming messages.

@@ -62,6 +62,7 @@ impl Protocol {
     /// Receives the next message. If it waits in the peer's memory, it is READ into the region, otherwise it is returned in
     /// a buffer. Until an ordinary receive finds a long message, this side does not READ ahead and announces no buffers.
     pub(crate) fn try_place(&mut self, place: &Place, stock: &mut Stock) -> io::Result<Placed> {
+        self.inbox().region_call = Arc::downgrade(&place.call);
         if matches!(self.inbox().front(stock), Front::Rendezvous) && !self.inbox().is_read() {
             return match self.whole().place(place, stock)? {
                 Placed::Empty => self.still_open().map(|()| Placed::Empty),
@@ -76,6 +77,25 @@ impl Protocol {
             Received::End => Placed::End,
         })
     }
+
+    /// Whether the next message is for a call that receives in a region, and is woken when it can go on.
+    pub(crate) fn is_for_a_region(&mut self, stock: &mut Stock) -> bool {
+        let inbox = self.inbox();
+        matches!(inbox.front(stock), Front::Rendezvous)
+            && match inbox.reads.front() {
+                Some(Read::Waiting { .. }) => inbox.places && inbox.has_region_call(),
+                Some(Read::Placing(placing)) => placing.is_for_a_call(),
+                _ => false,
+            }
+    }
+
+    /// Whether the next message is READ for another call that receives in a region.
+    pub(crate) fn is_for_another(&mut self, place: &Place, stock: &mut Stock) -> bool {
+        let inbox = self.inbox();
+        matches!(inbox.front(stock), Front::Rendezvous)
+            && matches!(inbox.reads.front(), Some(Read::Placing(placing))
+                if placing.is_for_a_call() && !Arc::ptr_eq(&placing.call, &place.call))
+    }
 }
 
 impl Whole {
@@ -84,14 +104,14 @@ impl Whole {
         let inbox = &mut self.incoming.inbox;
         // The message needs no memory of the pool.
         (inbox.places, inbox.lacking) = (true, 0);
-        inbox.wait_again(|placing| !Arc::ptr_eq(&placing.call, &place.call));
+        inbox.wait_again(|placing| !placing.is_for_a_call());
         match inbox.reads.front() {
             Some(&Read::Waiting { from, length }) if self.incoming.placing.is_none() => {
                 self.still_open()?;
                 self.start(from, length, place)?;
                 Ok(Placed::Empty)
             }
-            Some(Read::Placing(placing)) if placing.has_arrived() => {
+            Some(Read::Placing(placing)) if placing.has_arrived() && Arc::ptr_eq(&placing.call, &place.call) => {
                 let length = placing.length as usize;
                 inbox.pass_read(stock);
                 self.incoming.done = self.incoming.done.wrapping_add(1);
@@ -143,6 +163,11 @@ impl Whole {
 }
 
 impl Placing {
+    /// Whether the call still waits.
+    fn is_for_a_call(&self) -> bool {
+        Arc::strong_count(&self.call) > 1
+    }
+
     fn has_arrived(&self) -> bool {
         self.progress.ended() == Some(Ending::Done)
     }
@@ -158,6 +183,11 @@ impl Inbox {
         {
             *read = Read::Waiting { from: placing.from, length: placing.length };
         }
+    }
+
+    /// Whether a call waits to receive in a region.
+    pub(super) fn has_region_call(&self) -> bool {
+        self.region_call.strong_count() > 0
     }
 
     /// Whether [`Protocol::try_place`] would start the READ of a message, or return one that was READ.

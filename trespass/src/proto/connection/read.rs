@@ -59,17 +59,8 @@ impl Protocol {
     #[inline]
     pub(crate) fn try_recv(&mut self, stock: &mut Stock) -> io::Result<Received> {
         let longest = self.settings.message as usize;
-        match self.inbox().try_recv(longest, true, stock)? {
+        match self.inbox().try_recv(longest, stock)? {
             Received::Empty => self.still_open().and_then(|()| self.inbox().check_memory()).map(|()| Received::Empty),
-            received => Ok(received),
-        }
-    }
-
-    /// Returns the next whole message if it has arrived. A message that waits for a region goes on waiting.
-    pub(crate) fn try_recv_arrived(&mut self, stock: &mut Stock) -> io::Result<Received> {
-        let longest = self.settings.message as usize;
-        match self.inbox().try_recv(longest, false, stock)? {
-            Received::Empty => self.still_open().map(|()| Received::Empty),
             received => Ok(received),
         }
     }
@@ -192,7 +183,7 @@ impl Inbox {
     }
 
     #[inline]
-    fn try_recv(&mut self, longest: usize, reads_ahead: bool, stock: &mut Stock) -> io::Result<Received> {
+    fn try_recv(&mut self, longest: usize, stock: &mut Stock) -> io::Result<Received> {
         loop {
             match self.front(stock) {
                 Front::Data(frame) => {
@@ -217,9 +208,7 @@ impl Inbox {
                     }
                 }
                 Front::Rendezvous => {
-                    if reads_ahead {
-                        self.read_ahead();
-                    }
+                    self.read_ahead();
                     return Ok(Received::Empty);
                 }
                 Front::Empty => return Ok(Received::Empty),
@@ -307,6 +296,7 @@ impl Inbox {
 
     /// Adds a frame to the message to which it belongs. Returns the message when it is complete.
     fn assemble(&mut self, frame: Frame, longest: usize, stock: &mut Stock) -> io::Result<Option<Buf>> {
+        let is_for_a_region = self.has_region_call();
         let Some(payload) = self.sends.payload(self.cursor, &frame) else { return Ok(None) };
         if self.assembly.is_none() {
             if frame.a <= frame.length || self.cursor != 0 {
@@ -314,7 +304,7 @@ impl Inbox {
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
             }
             let length = frame.a as usize;
-            self.places = false;
+            self.places &= is_for_a_region;
             if length > longest {
                 return Err(io::Error::new(
                     io::ErrorKind::InvalidData,

@@ -149,6 +149,17 @@ impl<B: Backend> Driver<B> {
         result
     }
 
+    /// Looks for the next message of a connection. Unlike `with`, this leads to no turn, unless receives are free again.
+    pub(super) fn look(&mut self, link: LinkId, look: impl FnOnce(&mut Protocol, &mut Stock) -> bool) -> bool {
+        let Some(mut open) = self.table.open(link) else { return false };
+        let free = open.stock.receives.len();
+        let found = look(open.protocol, open.stock);
+        if open.stock.receives.len() != free {
+            open.mark_if_needed();
+        }
+        found
+    }
+
     /// Returns a connection, which can only be read.
     pub(super) fn get(&self, link: LinkId) -> io::Result<&Protocol> {
         match self.table.get(link).map(|slot| &slot.state) {

@@ -60,7 +60,7 @@ impl Shared {
         let (this, waker) = (thread::current(), this_thread());
         // Registers the call first: `rearm` may consume the event for which the call waits, and then wakes the call.
         let call = core.worker.register_call(Source::Connection(id, what), waker.clone());
-        core.worker.flush();
+        core.worker.post_all();
         if let Err(error) = core.rearm() {
             drop(core.worker.remove_call(call));
             return (core, Err(error));
