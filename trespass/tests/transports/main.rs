@@ -13,4 +13,5 @@ mod logger;
 mod nonblocking;
 mod processes;
 mod random;
+mod regions;
 mod tasks;
