@@ -79,6 +79,7 @@ impl Protocol {
     }
 
     /// Whether the next message is for a call that receives in a region, and is woken when it can go on.
+    #[cfg(feature = "tokio")]
     pub(crate) fn is_for_a_region(&mut self, stock: &mut Stock) -> bool {
         let inbox = self.inbox();
         matches!(inbox.front(stock), Front::Rendezvous)
