@@ -5,9 +5,8 @@ use std::path::PathBuf;
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, Args, Command, Parser, Subcommand};
 
-use super::manual::Shell;
-use super::mesh;
 use super::options::{Local, Server, Test};
+use super::{Shell, mesh};
 
 /// Help text for the exit statuses, whose numbers [`Exit`](crate::program) defines.
 const EXIT_STATUS: &str = "\

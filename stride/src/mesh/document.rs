@@ -6,11 +6,11 @@ use anyhow::{Context, ensure};
 use serde::{Deserialize, Serialize};
 
 use super::Rank;
-use super::limits::Judgement;
+use super::cell::{Cell, RankInfo};
+use super::judgement::Judgement;
 use super::schedule::Mode;
 use super::verdict::Verdict;
 use crate::plan::{Plan, Semantics};
-use crate::report::Row;
 
 /// The number of the schema, which changes if programs that read the previous schema would misinterpret the data.
 pub const FORMAT: u32 = 1;
@@ -53,23 +53,6 @@ pub struct Document {
     pub error: Option<String>,
 }
 
-/// A rank.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RankInfo {
-    /// The number of the rank.
-    pub rank: Rank,
-    /// Its name in tables.
-    pub label: String,
-    /// The name of its host, if it has joined.
-    pub host: Option<String>,
-    /// The address at which others reach it, if it has joined.
-    pub address: Option<String>,
-    /// Its RDMA port on each rail.
-    pub ports: Vec<Option<String>>,
-    /// The reason why it left early, or never joined.
-    pub error: Option<String>,
-}
-
 /// A round that ran.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RoundInfo {
@@ -83,27 +66,6 @@ pub struct RoundInfo {
     pub seconds: f64,
     /// The part of this time in which no rank connected or measured.
     pub overhead_seconds: f64,
-}
-
-/// A test.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Cell {
-    /// The number of the round.
-    pub round: u64,
-    /// What ran at the same time.
-    pub mode: Mode,
-    /// The index of the rail.
-    pub rail: u32,
-    /// The rank that sends.
-    pub from: Rank,
-    /// The rank that receives.
-    pub to: Rank,
-    /// The time to connect and to measure, if the test ran.
-    pub seconds: Option<f64>,
-    /// The results of each size.
-    pub rows: Vec<Row>,
-    /// The reason why the test failed.
-    pub error: Option<String>,
 }
 
 /// Returns the name of a rank in tables: its host, and its number if several ranks run on the host.

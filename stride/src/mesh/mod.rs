@@ -17,8 +17,10 @@
 //! These modules contain neither I/O nor a clock nor threads; `program::mesh` has these. A test between two ranks is the
 //! same as one between `stride-perf` and a server: a rank starts a server for one test, and another one measures.
 
+pub mod cell;
 pub mod coordinator;
 pub mod document;
+pub mod judgement;
 pub mod launcher;
 pub mod limits;
 pub mod member;

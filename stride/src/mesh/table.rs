@@ -3,7 +3,8 @@
 use std::io::{Result, Write};
 
 use super::Rank;
-use super::document::{Cell, Document};
+use super::cell::Cell;
+use super::document::Document;
 use super::polish::median;
 use super::schedule::Mode;
 use super::verdict::{Certainty, speed};

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use self::sentence::Names;
 use super::Rank;
-use super::document::{Cell, RankInfo};
+use super::cell::{Cell, RankInfo};
 use super::polish::{Polish, SIGMA, deviation, median};
 use super::schedule::Mode;
 use crate::report::Row;

@@ -5,6 +5,7 @@
 
 mod check;
 mod link;
+mod log;
 mod node;
 mod program;
 mod rng;

@@ -16,7 +16,8 @@ use super::Region;
 pub enum Placed {
     /// In the region: this number of bytes, from the start of the range on.
     Region(usize),
-    /// In a buffer, because it had arrived before it was received, or is too long to be READ in one piece.
+    /// In a buffer: the message was short, had arrived before, was too long for one READ, or did not come from the sender's
+    /// pool.
     Buffer(Buf),
 }
 
@@ -24,14 +25,15 @@ impl Connection {
     /// Waits for the next message, and receives it in the given range of a region: memory that this side has registered,
     /// also memory of a GPU. Returns `None` after the last message.
     ///
-    /// A message that waits in the peer's memory is READ into the region, without a copy. Over RDMA, these are messages of
-    /// more than 16 KiB and at most 64 MiB, and at most 1 MiB if [`Options::memory`](crate::Options::memory) of either side
-    /// is below 16 MiB, otherwise 1/16 of it. They must come from the sender's pool, where `send` and
-    /// [`alloc`](Self::alloc) put them. Each other message is returned in a buffer, and the region is unchanged.
+    /// A message that waits in the peer's memory is READ into the region, without a copy. These are messages of more than
+    /// 16 KiB and at most 64 MiB, and at most 1/16 of this side's [`Options::memory`](crate::Options::memory), or 1 MiB if
+    /// that is larger. They must come from the sender's pool, where `send` and [`alloc`](Self::alloc) put them. Each other
+    /// message is returned in a buffer, and the region is unchanged. A connection over TCP has no regions
+    /// ([`Connection::region`] returns `Unsupported`): use [`recv`](Self::recv).
     ///
-    /// After this call, long messages stay in the peer's memory until they are received, one at a time, also if another
-    /// method has received short messages meanwhile, such as the header of a payload. An ordinary receive that finds a
-    /// long message ends this. A peer that closes the connection waits for its long messages only for its linger time.
+    /// From this call on, long messages wait in the peer's memory, and each is READ when it is received. Receiving short
+    /// messages by other methods, such as the header of a payload, does not change this. An ordinary receive that waits for
+    /// a long message ends it. A peer that closes the connection waits for its long messages only for its linger time.
     ///
     /// If this call fails, the message stays queued for the next receive, and what the region contains is undefined. The
     /// device may then still write to the region: [`Region::release`] returns an error until it has finished. The next call

@@ -4,7 +4,7 @@ use anyhow::{Context as _, Result, anyhow, ensure};
 use stride_run::{cas_check, pattern, slot_offsets};
 
 use super::memory;
-use super::step::{Part, part};
+use super::part::{Part, part};
 use super::worker_resources::{HEADROOM, WorkerResources};
 use crate::endpoint::Role;
 use crate::plan::{Measure, Operation, Plan, RunLength, Semantics, Transport};

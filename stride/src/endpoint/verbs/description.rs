@@ -10,7 +10,7 @@ use sideway::ibverbs::device::{Device, DeviceInfo, TransportType};
 use sideway::ibverbs::device_context::{DeviceContext, PortAttr, PortState};
 
 use super::abilities::Abilities;
-use super::device::{active, is_softrnic, list, ports_of_device};
+use super::device::{active, list, ports_of_device, provider};
 use super::memory::{self, Gpus, NearGpus};
 use crate::endpoint::numa::{self, Nodes};
 use crate::endpoint::prefix;
@@ -188,17 +188,6 @@ fn machine(system: String, is_soft: bool) -> String {
         }
         None => system,
     }
-}
-
-/// Returns the kernel's driver of a device, or the provider of a device that the kernel does not know.
-pub(super) fn provider(context: &DeviceContext) -> String {
-    if is_softrnic(context) {
-        return SOFTRNIC.to_owned();
-    }
-    let Some(path) = context.sysfs_path() else { return context.provider().unwrap_or("unknown").to_owned() };
-    let driver = fs::read_link(path.join("device/driver")).ok();
-    let name = driver.as_deref().and_then(|driver| driver.file_name()).map(|name| name.to_string_lossy().into_owned());
-    name.unwrap_or_else(|| "kernel".to_owned())
 }
 
 fn gid(entry: &GidEntry) -> GidInfo {

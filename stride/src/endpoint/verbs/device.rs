@@ -1,5 +1,6 @@
 //! Selects the device and port of a side.
 
+use std::fs;
 use std::sync::Arc;
 
 use anyhow::{Context, Error, Result, anyhow, bail};
@@ -235,6 +236,17 @@ fn has(device: &str, operation: Operation, has_atomics: bool, has_reads: bool) -
         _ => return Ok(()),
     };
     Err(Unsupported(format!("{device} does not support {missing}, or name another device with -d")).into())
+}
+
+/// Returns the kernel's driver of a device, or the provider of a device that the kernel does not know.
+pub(super) fn provider(context: &DeviceContext) -> String {
+    if is_softrnic(context) {
+        return SOFTRNIC.to_owned();
+    }
+    let Some(path) = context.sysfs_path() else { return context.provider().unwrap_or("unknown").to_owned() };
+    let driver = fs::read_link(path.join("device/driver")).ok();
+    let name = driver.as_deref().and_then(|driver| driver.file_name()).map(|name| name.to_string_lossy().into_owned());
+    name.unwrap_or_else(|| "kernel".to_owned())
 }
 
 #[cfg(test)]

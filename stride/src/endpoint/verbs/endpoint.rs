@@ -15,6 +15,7 @@ use stride_run::{Outcome, Scale, Signal};
 
 use super::arrival;
 use super::connect::{Addresses, Manager, Manual, Shared};
+use super::part::part;
 use super::port_context::{self, PortContext};
 use super::ports;
 use super::step;
@@ -355,7 +356,7 @@ impl Endpoint for VerbsEndpoint {
         was_cut: bool,
         report: &mut dyn FnMut() -> bool,
     ) -> Result<Option<Figures>> {
-        if !self.plan.looks_for_arrivals() || !step::part(&self.plan, self.role.other()).sends {
+        if !self.plan.looks_for_arrivals() || !part(&self.plan, self.role.other()).sends {
             return Ok(figures);
         }
         let end = arrival::end(self.began, was_cut);

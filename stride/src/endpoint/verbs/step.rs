@@ -8,26 +8,11 @@ use stride_run::{
 };
 
 use super::contents;
+use super::part::{Part, part};
 use super::worker_resources::WorkerResources;
 use crate::endpoint::Role;
 use crate::endpoint::interval::length;
 use crate::plan::{self, Plan, Semantics};
-
-/// What a side does in a step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Part {
-    pub(super) sends: bool,
-    pub(super) receives: bool,
-}
-
-pub(super) fn part(plan: &Plan, role: Role) -> Part {
-    let is_sender = if role == Role::Client { plan.client_sends() } else { plan.workload.direction.is_reversed() };
-    let in_turn = matches!(plan.workload.measure, plan::Measure::Latency(Semantics::Oneway | Semantics::Rtt))
-        && !plan.workload.operation.fetches();
-    let both = in_turn || plan.workload.direction.is_both();
-    let takes = plan.workload.operation.takes_receive();
-    Part { sends: is_sender || both, receives: takes && (!is_sender || both) }
-}
 
 /// Whether the figures of a test are those of this side.
 pub(super) fn measures(plan: &Plan, role: Role) -> bool {

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::Settings;
-use crate::mesh::document::{Cell, RankInfo, RoundInfo};
+use crate::mesh::cell::{Cell, RankInfo};
+use crate::mesh::document::RoundInfo;
 use crate::mesh::message::{Ended, Kind};
 use crate::plan::Measure;
 

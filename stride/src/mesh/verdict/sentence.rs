@@ -1,7 +1,7 @@
 //! Findings as sentences.
 
 use super::{Finding, What};
-use crate::mesh::document::RankInfo;
+use crate::mesh::cell::RankInfo;
 
 /// Number of hosts of a group that a sentence names.
 const MOST_NAMES: usize = 16;

@@ -26,8 +26,9 @@ use crate::cli::{Mesh, Output};
 use crate::endpoint::EndpointFactory;
 use crate::mesh::coordinator::{Coordinator, Results, Settings};
 use crate::mesh::document::Document;
+use crate::mesh::judgement::{Changed, Judgement, Missed};
 use crate::mesh::launcher::{self, Membership};
-use crate::mesh::limits::{self, Judgement};
+use crate::mesh::limits;
 use crate::mesh::message::Kind;
 use crate::mesh::schedule::rounds;
 use crate::mesh::{table, verdict};
@@ -242,15 +243,15 @@ fn report(document: &Document, judgement: &Judgement) {
     /// Number of lines of each kind.
     const MOST: usize = 5;
     let pair = |from, to| format!("{} to {}", document.label(from), document.label(to));
-    for limits::Missed { from, to, miss, .. } in judgement.misses.iter().take(MOST) {
+    for Missed { from, to, miss, .. } in judgement.misses.iter().take(MOST) {
         let found = miss.found.map_or_else(|| "nothing".to_owned(), |found| format!("{found:.3}"));
         let (pair, size) = (pair(*from, *to), miss.size_bytes);
         print_line(&format!("missed: {pair}, {size} B: {found}; {} is {}", miss.option, miss.limit));
     }
     let mut worse: Vec<_> = judgement.changes.iter().filter(|changed| changed.change.is_worse).collect();
-    let gain = |changed: &limits::Changed| changed.change.gain_percent.unwrap_or(f64::MIN);
+    let gain = |changed: &Changed| changed.change.gain_percent.unwrap_or(f64::MIN);
     worse.sort_by(|one, other| gain(one).total_cmp(&gain(other)));
-    for limits::Changed { from, to, change, .. } in worse.iter().take(MOST) {
+    for Changed { from, to, change, .. } in worse.iter().take(MOST) {
         let gain = change.gain_percent.map_or_else(String::new, |gain| format!("{gain:+.1} % "));
         print_line(&format!("worse: {}, {} B: {gain}than the baseline", pair(*from, *to), change.size_bytes));
     }

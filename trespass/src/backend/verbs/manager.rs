@@ -14,8 +14,7 @@ use sideway::rdmacm::{
 
 use super::device::{in_words, verb};
 use super::link::{LINKS, State, VerbsLink};
-use super::turn::now;
-use super::{Incoming, LINGER, Verbs};
+use super::{Incoming, LINGER, Verbs, now};
 use crate::backend::{Ended, Established, Events, IncomingId, LinkId, ListenerId};
 use crate::memory::Buf;
 

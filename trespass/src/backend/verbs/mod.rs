@@ -52,6 +52,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::epoll;
+use rustix::time::{ClockId, clock_gettime};
 use sideway::ibverbs::AccessFlags;
 use sideway::ibverbs::completion::{
     CompletionChannel, CompletionQueue, CompletionRecord, GenericCompletionQueue, PollCompletions,
@@ -395,4 +396,10 @@ impl Backend for Verbs {
         });
         deadlines.min()
     }
+}
+
+/// Returns the time of CLOCK_MONOTONIC in nanoseconds.
+fn now() -> u64 {
+    let time = clock_gettime(ClockId::Monotonic);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }

@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
-use rustix::time::{ClockId, clock_gettime};
 use sideway::ibverbs::completion::GenericCompletionQueue;
 
 use super::device;
 use super::link::{State, VerbsLink};
 use super::links::{broken, report};
-use super::{BATCH, Verbs};
+use super::{BATCH, Verbs, now};
 use crate::backend::{Ended, Events, turns_until_look};
 use crate::memory::Buf;
 
@@ -137,10 +136,4 @@ impl Verbs {
         });
         events.ended(id, why);
     }
-}
-
-/// Returns the time of CLOCK_MONOTONIC in nanoseconds.
-pub(super) fn now() -> u64 {
-    let time = clock_gettime(ClockId::Monotonic);
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }

@@ -7,8 +7,8 @@ use crate::memory::{Buf, Ending, Pool};
 use crate::proto::{Agreement, FLOOR, Failure, HEADER, Place, Protocol, Remote, Request, Settings, Stock};
 
 use super::Plan;
-use super::check::Log;
 use super::link::{Exposed, Link, READABLE, WRITABLE};
+use super::log::Log;
 use super::rng::Rng;
 
 pub(super) const SEGMENT: usize = 512;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::memory::{Buf, RegionMemory};
 use crate::proto::{Place, Placed, Protocol, Received, Stock};
 
-use super::check::byte;
+use super::log::byte;
 use super::node::{Node, Path, SEGMENT, World};
 use super::rng::Rng;
 

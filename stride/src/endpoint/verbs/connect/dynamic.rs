@@ -12,7 +12,7 @@ use stride_run::Target;
 use super::{Addresses, Manual, RNR_TIMER, Shared};
 use crate::endpoint::Intake;
 use crate::endpoint::verbs::pairs::Pairs;
-use crate::endpoint::verbs::vendor_pairs::Dynamic;
+use crate::endpoint::verbs::pairs::vendor::Dynamic;
 use crate::plan::Plan;
 
 impl Manual {

@@ -16,8 +16,8 @@ use stride_run::DatagramSend;
 
 pub(super) use self::manual::Manual;
 pub(super) use self::rdma_cm::Manager;
+use super::pairs::vendor::{Dynamic, Scalable};
 use super::pairs::{Pairs, XrcPair};
-use super::vendor_pairs::{Dynamic, Scalable};
 use crate::endpoint::{Intake, PeerInfo, QpAddress};
 use crate::plan::Plan;
 

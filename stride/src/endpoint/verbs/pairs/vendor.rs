@@ -13,28 +13,28 @@ use sideway::ibverbs::shared_receive_queue::SharedReceiveQueue;
 use sideway::mlx5::DynamicallyConnected;
 use stride_run::{DatagramSend, Intake, Pair, Target};
 
-use super::pairs::{INLINE, Queues, equip, set_send_queue};
+use super::{INLINE, Queues, equip, set_send_queue};
 use crate::endpoint;
 use crate::plan::{Operation, Plan};
 
 /// A DC initiator, and a target for the peer's messages. perftest uses the same pair. The fields are dropped in this
 /// order.
-pub(super) struct Dynamic {
+pub(in crate::endpoint::verbs) struct Dynamic {
     /// The initiator, which sends messages to the peer's target.
-    pub(super) initiator: ExtendedQueuePair<DynamicallyConnected>,
+    pub(in crate::endpoint::verbs) initiator: ExtendedQueuePair<DynamicallyConnected>,
     /// The target that receives the peer's messages.
-    pub(super) target: TargetQueuePair,
+    pub(in crate::endpoint::verbs) target: TargetQueuePair,
     /// The receives for the peer's messages. Each target has a queue of its own, so that receives are counted in the
     /// same way as with other transports.
     queue: SharedReceiveQueue,
     /// The DC access key, which requests to the target must contain.
     key: u64,
     /// The peer's target, once it is known.
-    pub(super) there: Option<Target>,
+    pub(in crate::endpoint::verbs) there: Option<Target>,
 }
 
 impl Dynamic {
-    pub(super) fn new(
+    pub(in crate::endpoint::verbs) fn new(
         pd: &Arc<ProtectionDomain>,
         plan: &Plan,
         (sends, receives): Queues<'_>,
@@ -53,26 +53,33 @@ impl Dynamic {
     }
 
     /// Returns the queues to which requests and receives are posted, and the peer's target.
-    pub(super) fn queues(&mut self) -> Pair<'_, ExtendedSendQueue<DynamicallyConnected>, Option<Target>> {
+    pub(in crate::endpoint::verbs) fn queues(
+        &mut self,
+    ) -> Pair<'_, ExtendedSendQueue<DynamicallyConnected>, Option<Target>> {
         Pair { send: self.initiator.queues().0, intake: Intake::Named(&mut self.queue), to: self.there.clone() }
     }
 
     /// Returns the number of the initiator, and the description of the target.
-    pub(super) fn numbers(&self) -> (u32, Option<endpoint::Intake>) {
+    pub(in crate::endpoint::verbs) fn numbers(&self) -> (u32, Option<endpoint::Intake>) {
         let target = endpoint::Intake::Dc { number: self.target.qp_number(), key: self.key };
         (self.initiator.qp_number(), Some(target))
     }
 }
 
 /// An SRD queue pair (EFA).
-pub(super) struct Scalable {
-    pub(super) pair: ExtendedQueuePair<ScalableReliableDatagram>,
+pub(in crate::endpoint::verbs) struct Scalable {
+    pub(in crate::endpoint::verbs) pair: ExtendedQueuePair<ScalableReliableDatagram>,
     /// The destination of the requests, once it is known.
-    pub(super) there: Option<DatagramSend>,
+    pub(in crate::endpoint::verbs) there: Option<DatagramSend>,
 }
 
 impl Scalable {
-    pub(super) fn new(pd: &Arc<ProtectionDomain>, plan: &Plan, queues: Queues<'_>, inline: u32) -> Result<Self> {
+    pub(in crate::endpoint::verbs) fn new(
+        pd: &Arc<ProtectionDomain>,
+        plan: &Plan,
+        queues: Queues<'_>,
+        inline: u32,
+    ) -> Result<Self> {
         let mut builder = pd.create_srd_qp_builder();
         equip(&mut builder, plan, queues, inline);
         Ok(Self { pair: builder.build_srd()?, there: None })
@@ -81,7 +88,7 @@ impl Scalable {
 
 /// Returns the default inline limits of latency tests, which are tried in this order. Sends use the limit of the
 /// device, but at most 220 bytes; other operations send nothing inline.
-pub(super) fn scalable_inline(pd: &ProtectionDomain, plan: &Plan) -> Result<Vec<u32>> {
+pub(in crate::endpoint::verbs) fn scalable_inline(pd: &ProtectionDomain, plan: &Plan) -> Result<Vec<u32>> {
     if !matches!(plan.workload.operation, Operation::Send | Operation::SendWithImmediate) {
         return Ok(vec![0]);
     }

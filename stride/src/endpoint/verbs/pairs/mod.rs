@@ -1,5 +1,7 @@
 //! The queue pairs of a thread, for each transport.
 
+pub(super) mod vendor;
+
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
@@ -14,8 +16,8 @@ use sideway::ibverbs::work_request::ReceiveQueue;
 use sideway::ibverbs::xrc_domain::{XrcDomain, XrcDomainFlags, XrcReceiveQueuePair};
 use stride_run::{DatagramSend, Pair};
 
-use super::description::provider;
-use super::vendor_pairs::{Dynamic, Scalable, scalable_inline};
+use self::vendor::{Dynamic, Scalable, scalable_inline};
+use super::device::provider;
 use crate::endpoint::{Intake, QpAddress};
 use crate::plan::{Measure, Plan, Transport, family};
 
