@@ -51,9 +51,9 @@ impl Builder {
         self
     }
 
-    /// Gives the devices the limits of a NIC, so that a test fails here if it would fail there. By default, the
-    /// environment variable `SOFTRNIC_PROFILE` selects the profile; if it is absent or empty, there is none. iWARP devices
-    /// ignore the profile.
+    /// Gives the RoCE devices the limits that [`Profile`] lists, so that requests beyond them fail. By default, the
+    /// environment variable `SOFTRNIC_PROFILE` selects the profile; if it is absent or empty, there is none. iWARP
+    /// devices ignore the profile.
     ///
     /// ```
     /// use softrnic::{Builder, Profile};
@@ -71,8 +71,9 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// Returns a [`RegisterError`] if a name is invalid, or if this process has already registered other devices. The
-    /// message of the error contains a remedy.
+    /// Returns a [`RegisterError`] if a name or the value of `SOFTRNIC_PROFILE` is invalid, or if this process has
+    /// already registered other devices, or the same devices with another profile. The message of the error contains a
+    /// remedy.
     pub fn register(self) -> Result<(), RegisterError> {
         let names = match self.names {
             Some(names) => checked(names)?,
@@ -117,7 +118,8 @@ impl Builder {
 ///
 /// # Errors
 ///
-/// Returns an error if the value of `SOFTRNIC_DEVICES` is invalid, or if another provider is named `softrnic`.
+/// Returns an error if the value of `SOFTRNIC_DEVICES` or `SOFTRNIC_PROFILE` is invalid, or if another provider is
+/// named `softrnic`.
 pub fn register() -> Result<(), RegisterError> {
     // An earlier registration has already selected the devices.
     if is_registered() {

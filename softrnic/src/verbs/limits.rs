@@ -23,10 +23,10 @@ pub enum Profile {
     /// [10430](https://github.com/openucx/ucx/issues/10430), [5376](https://github.com/openucx/ucx/issues/5376), Open MPI
     /// [6137](https://github.com/open-mpi/ompi/pull/6137). The size of send requests is that of libmlx5's source.
     ///
-    /// - At most 30 pieces and 16 outstanding reads; messages of at most 1 GiB; an active MTU of 1024 bytes, which is also
-    ///   the longest datagram.
-    /// - A send queue has 2 MiB. A basic RC queue pair thus holds 8,192 requests of one piece, and copies 828 bytes inline
-    ///   at most.
+    /// - At most 30 scatter/gather entries per request and 16 outstanding reads; messages of at most 1 GiB; an active
+    ///   MTU of 1024 bytes, which is also the longest datagram.
+    /// - A send queue has 2 MiB. A basic RC queue pair thus holds 8,192 requests of one entry, and copies 828 bytes
+    ///   inline at most.
     /// - No memory windows (some drivers report none), no resizing of shared receive queues, no flushes, no atomic writes.
     ///   On-demand paging is reported for sends, receives, writes and reads over RC, and for sends over UD.
     /// - The vendor ID of the NIC. With it, the crate `sideway` treats extended queue pairs as those of libmlx5, which do
