@@ -16,7 +16,7 @@ use crate::ffi::{Handle, check_errno, check_pointer, last_errno};
 ///
 /// Device memory is not part of the process's memory. [`memcpy_to_dm`](Self::memcpy_to_dm) and
 /// [`memcpy_from_dm`](Self::memcpy_from_dm) copy bytes in and out. Writes to it do not affect any Rust reference, so
-/// registering it is safe ([`reg_dm_mr`](ProtectionDomain::reg_dm_mr)).
+/// registering it is safe ([`reg_dm_mr`](super::protection_domain::ProtectionDomain::reg_dm_mr)).
 #[doc(alias = "ibv_dm")]
 #[derive(Debug)]
 pub struct DeviceMemory {
