@@ -33,15 +33,15 @@
 //! | `--rate-limit` `--burst-size` | `plan/workload.rs` | `../run/src/bandwidth/pace.rs` |
 //! | `--gap` | `plan/workload.rs` | `../run/src/gap.rs` |
 //! | `--bidirectional` `--reversed` | `cli/options/messages.rs` | `plan/workload.rs`, `endpoint/verbs/step.rs` |
-//! | `--qp-count` `--threads` | `cli/options/messages.rs` | `plan/queues.rs`, `endpoint/verbs/worker_resources.rs`, `endpoint/verbs/pairs.rs` |
+//! | `--qp-count` `--threads` | `cli/options/messages.rs` | `plan/queues.rs`, `endpoint/verbs/worker_resources.rs`, `endpoint/verbs/pairs/mod.rs` |
 //! | `--tx-depth` `--cq-mod` | `cli/options/messages.rs` | `plan/queues.rs`, `../run/src/qp_driver.rs`, `../run/src/bandwidth/mod.rs` |
 //! | `--post-list` | `plan/queues.rs` | `../run/src/bandwidth/mod.rs` |
 //! | `--rx-depth` `--recv-post-list` | `plan/queues.rs` | `../run/src/receive.rs` |
-//! | `--inline` | `plan/queues.rs` | `endpoint/verbs/pairs.rs` |
+//! | `--inline` | `plan/queues.rs` | `endpoint/verbs/pairs/mod.rs` |
 //! | `--events` | `plan/queues.rs` | `../run/src/wait.rs` |
 //! | `--no-relaxed-ordering` `--mr-per-qp` | `plan/side_config.rs` | `endpoint/verbs/memory/mod.rs` |
 //! | `--odp` | `plan/side_config.rs` | `endpoint/verbs/memory/on_demand.rs` |
-//! | `--transport` | `plan/queues.rs` | `endpoint/verbs/pairs.rs`, `../run/src/step/choice.rs` |
+//! | `--transport` | `plan/queues.rs` | `endpoint/verbs/pairs/mod.rs`, `../run/src/step/choice.rs` |
 //! | `--mtu` | `plan/queues.rs` | `control/path/mod.rs` |
 //! | `--qp-timeout` `--sl` `--tclass` `--flow-label` | `plan/queues.rs` | `endpoint/verbs/connect/manual.rs` |
 //! | `--rdma-cm` | `plan/queues.rs` | `endpoint/verbs/connect/rdma_cm.rs` |
