@@ -63,8 +63,8 @@ pub use connection::{Acceptor, Connection};
 pub use doctor::{DeviceReport, PortReport, Report, doctor};
 pub use memory::{Buf, Pool};
 pub use poll::{Interest, poll};
-pub use proto::Failure;
-pub use region::{Batch, Grant, OpenRegion, Placed, Region, RegionKey, Registrar, ReleaseError, Ticket, Transferring};
+pub use proto::{Failure, Placed};
+pub use region::{Batch, Grant, OpenRegion, Region, RegionKey, Registrar, ReleaseError, Ticket, Transferring};
 #[cfg(feature = "tokio")]
 #[doc(hidden)]
 pub use worker::Readable;

@@ -35,7 +35,8 @@ mod request;
 mod sim;
 mod stock;
 
-pub(crate) use connection::{Place, Placed, Protocol, Received, Settings};
+pub use connection::Placed;
+pub(crate) use connection::{Place, Protocol, Received, Settings};
 pub use failure::Failure;
 pub(crate) use frame::HEADER;
 #[cfg(test)]

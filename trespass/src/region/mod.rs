@@ -3,7 +3,7 @@
 mod batch;
 mod grant;
 mod key;
-mod placed;
+mod receive;
 #[cfg(test)]
 mod tests;
 
@@ -25,8 +25,7 @@ pub use batch::{Batch, Ticket, Transferring};
 pub use grant::{Grant, OpenRegion};
 pub use key::RegionKey;
 #[cfg(feature = "tokio")]
-pub(crate) use placed::Call;
-pub use placed::Placed;
+pub(crate) use receive::Call;
 
 /// Memory that is registered with the device of a connection's worker, and that [`Batch`] and [`Grant`] use. Clones
 /// refer to the same memory.
@@ -117,8 +116,8 @@ impl Region {
     ///
     /// # Errors
     ///
-    /// A transfer, a receive, a key or a clone uses the memory; [`ReleaseError::into_region`] returns the region. Or the device does
-    /// not end the registration; the memory must then stay until the process ends.
+    /// A transfer, a receive, a key or a clone uses the memory; [`ReleaseError::into_region`] returns the region. Or the
+    /// device does not end the registration; the memory must then stay until the process ends.
     pub fn release(self) -> Result<(), ReleaseError> {
         let used = |memory| ReleaseError(Unreleased::Used(Self { memory }));
         let memory = Arc::try_unwrap(self.memory).map_err(used)?;

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::proto::Remote;
+use crate::proto::{Placed, Remote};
 use crate::{Acceptor, Handle, Options, Transport};
 
 fn pair(transport: Transport) -> (Connection, Connection) {

@@ -222,8 +222,8 @@ impl Worker {
         self.try_recv(id)
     }
 
-    /// Receives the next message in a region, or in a buffer.
-    pub(crate) fn try_place(&mut self, id: ConnectionId, place: &Place) -> io::Result<Placed> {
+    /// Receives the next message in a region, or in a buffer. After `WouldBlock`, the call goes on with the same place.
+    pub(crate) fn try_recv_into_region(&mut self, id: ConnectionId, place: &Place) -> io::Result<Placed> {
         // TCP has no regions.
         if id.kind == Kind::Tcp {
             return self.try_recv(id).map(Placed::Buffer);
@@ -232,9 +232,11 @@ impl Worker {
         if let Some(verbs) = &mut self.verbs
             && verbs.look(id.link, |protocol, stock| protocol.is_for_another(place, stock))
         {
-            return Ok(Placed::Empty);
+            return Err(io::ErrorKind::WouldBlock.into());
         }
-        on!(self, id.kind, driver => driver.with(id.link, |protocol, stock, _| protocol.try_place(place, stock)))
+        let placed =
+            on!(self, id.kind, driver => driver.with(id.link, |protocol, stock, _| protocol.try_place(place, stock)));
+        placed?.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
     }
 
     /// Returns an error if a region does not belong to the device of a connection.

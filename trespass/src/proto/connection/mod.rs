@@ -19,7 +19,8 @@ use inbox::Sends;
 use landing::{Landings, Offers};
 use placing::Placing;
 
-pub(crate) use placing::{Place, Placed};
+pub(crate) use placing::Place;
+pub use placing::Placed;
 pub(crate) use read::Received;
 pub(crate) use short::Protocol;
 

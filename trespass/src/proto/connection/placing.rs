@@ -10,16 +10,14 @@ use crate::proto::{Remote, Request, Stock};
 use super::read::Front;
 use super::{Inbox, Protocol, Read, Received, Whole};
 
-/// A message that was received for a region.
+/// Where a message is that [`Connection::recv_into_region`](crate::Connection::recv_into_region) has received.
 #[derive(Debug)]
-pub(crate) enum Placed {
-    /// This number of bytes was READ into the region.
+pub enum Placed {
+    /// In the region: this number of bytes, from the start of the range on.
     Region(usize),
-    /// The message had arrived already.
+    /// In a buffer: the message was short, had arrived before, was too long for one READ, or did not come from the
+    /// sender's pool.
     Buffer(Buf),
-    /// No message has arrived yet, or its READ is not complete.
-    Empty,
-    End,
 }
 
 /// The range of a region in which a call receives. Bytes that were READ for one call do not serve another one: the
@@ -60,22 +58,23 @@ pub(super) struct Placing {
 
 impl Protocol {
     /// Receives the next message. If it waits in the peer's memory, it is READ into the region, otherwise it is returned in
-    /// a buffer. Until an ordinary receive finds a long message, this side does not READ ahead and announces no buffers.
-    pub(crate) fn try_place(&mut self, place: &Place, stock: &mut Stock) -> io::Result<Placed> {
+    /// a buffer. Returns `None` after the last message. Until an ordinary receive finds a long message, this side does not
+    /// READ ahead and announces no buffers.
+    pub(crate) fn try_place(&mut self, place: &Place, stock: &mut Stock) -> io::Result<Option<Placed>> {
         self.inbox().region_call = Arc::downgrade(&place.call);
         if matches!(self.inbox().front(stock), Front::Rendezvous) && !self.inbox().is_read() {
             return match self.whole().place(place, stock)? {
-                Placed::Empty => self.still_open().map(|()| Placed::Empty),
-                placed => Ok(placed),
+                Some(length) => Ok(Some(Placed::Region(length))),
+                None => self.still_open().and(Err(io::ErrorKind::WouldBlock.into())),
             };
         }
         let received = self.try_recv(stock);
         self.whole().incoming.inbox.places = true;
-        Ok(match received? {
-            Received::Message(message) => Placed::Buffer(message),
-            Received::Empty => Placed::Empty,
-            Received::End => Placed::End,
-        })
+        match received? {
+            Received::Message(message) => Ok(Some(Placed::Buffer(message))),
+            Received::Empty => Err(io::ErrorKind::WouldBlock.into()),
+            Received::End => Ok(None),
+        }
     }
 
     /// Whether the next message is for a call that receives in a region, and is woken when it can go on.
@@ -100,8 +99,8 @@ impl Protocol {
 }
 
 impl Whole {
-    /// Starts the READ of the first message, or completes it.
-    fn place(&mut self, place: &Place, stock: &mut Stock) -> io::Result<Placed> {
+    /// Starts the READ of the first message, or completes it and returns the length of the message.
+    fn place(&mut self, place: &Place, stock: &mut Stock) -> io::Result<Option<usize>> {
         let inbox = &mut self.incoming.inbox;
         // The message needs no memory of the pool.
         (inbox.places, inbox.lacking) = (true, 0);
@@ -110,16 +109,16 @@ impl Whole {
             Some(&Read::Waiting { from, length }) if self.incoming.placing.is_none() => {
                 self.still_open()?;
                 self.start(from, length, place)?;
-                Ok(Placed::Empty)
+                Ok(None)
             }
             Some(Read::Placing(placing)) if placing.has_arrived() && Arc::ptr_eq(&placing.call, &place.call) => {
                 let length = placing.length as usize;
                 inbox.pass_read(stock);
                 self.incoming.done = self.incoming.done.wrapping_add(1);
                 self.rendezvous_received += 1;
-                Ok(Placed::Region(length))
+                Ok(Some(length))
             }
-            _ => Ok(Placed::Empty),
+            _ => Ok(None),
         }
     }
 

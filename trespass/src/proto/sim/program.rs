@@ -179,20 +179,20 @@ fn receive_in_region(
         place = Place::new(&place.share(), 0..LONGEST);
         placed = connection.try_place(&place, stock);
     }
-    Ok(match placed? {
-        Placed::Region(length) => {
+    match placed {
+        Ok(Some(Placed::Region(length))) => {
             let mut message = Buf::on_heap(length);
             place.region().read_at(0, &mut message)?;
-            *call = Some(place);
-            Received::Message(message)
+            Ok(Received::Message(message))
         }
-        Placed::Buffer(message) => Received::Message(message),
-        Placed::Empty => {
+        Ok(Some(Placed::Buffer(message))) => Ok(Received::Message(message)),
+        Ok(None) => Ok(Received::End),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
             *call = Some(place);
-            Received::Empty
+            Ok(Received::Empty)
         }
-        Placed::End => Received::End,
-    })
+        Err(error) => Err(error),
+    }
 }
 
 /// Receives into a buffer of the program. If the buffer is too short, retries with a longer one.

@@ -5,21 +5,10 @@ use std::ops::Range;
 use std::time::Instant;
 
 use crate::connection::{Connection, unless_end};
-use crate::memory::Buf;
-use crate::proto::{self, Place};
-use crate::worker::{Awaited, ConnectionId, Worker};
+use crate::proto::{Place, Placed};
+use crate::worker::{Awaited, Worker};
 
 use super::Region;
-
-/// Where a message is that [`Connection::recv_into_region`] has received.
-#[derive(Debug)]
-pub enum Placed {
-    /// In the region: this number of bytes, from the start of the range on.
-    Region(usize),
-    /// In a buffer: the message was short, had arrived before, was too long for one READ, or did not come from the sender's
-    /// pool.
-    Buffer(Buf),
-}
 
 impl Connection {
     /// Waits for the next message, and receives it in the given range of a region: memory that this side has registered,
@@ -131,17 +120,5 @@ impl Region {
     pub(crate) fn place(&self, range: Range<usize>) -> io::Result<Place> {
         self.check(&range)?;
         Ok(Place::new(&self.memory, range))
-    }
-}
-
-impl Worker {
-    /// Receives the next message in a region, or in a buffer. After `WouldBlock`, the call goes on with the same place.
-    pub(crate) fn try_recv_into_region(&mut self, id: ConnectionId, place: &Place) -> io::Result<Placed> {
-        match self.try_place(id, place)? {
-            proto::Placed::Region(length) => Ok(Placed::Region(length)),
-            proto::Placed::Buffer(message) => Ok(Placed::Buffer(message)),
-            proto::Placed::Empty => Err(io::ErrorKind::WouldBlock.into()),
-            proto::Placed::End => Err(io::ErrorKind::UnexpectedEof.into()),
-        }
     }
 }
