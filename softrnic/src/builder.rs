@@ -179,7 +179,10 @@ pub enum RegisterError {
         count: usize,
     },
     /// This process has already registered other devices, or these with another profile. They stay registered.
-    #[error("cannot register devices: this process has registered others ({}); register all of them at once", .devices.join(", "))]
+    #[error(
+        "cannot register devices: this process has registered others, or with another profile ({}); register all of them at once",
+        .devices.join(", ")
+    )]
     Registered {
         /// The names of the registered devices.
         devices: Vec<String>,

@@ -14,7 +14,8 @@ fn registered_device_is_listed() {
     assert_eq!(softrnic::Builder::new().device("soft0").register(), Ok(()), "again");
     assert_eq!(softrnic::register(), Ok(()), "devices are registered already");
     let other = softrnic::Builder::new().device("other").register().map_err(|error| error.to_string());
-    let expected = "cannot register devices: this process has registered others (soft0); register all of them at once";
+    let expected = "cannot register devices: this process has registered others, or with another profile (soft0); \
+                    register all of them at once";
     assert_eq!(other, Err(expected.to_owned()));
 
     let mut count = 0;
