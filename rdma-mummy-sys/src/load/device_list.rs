@@ -2,6 +2,7 @@
 
 use core::ffi::c_int;
 
+use super::front::front;
 use super::ibverbs::{IbverbsTable, library, loaded};
 use super::provider::{self, Registered};
 use super::route::stamp;
@@ -23,6 +24,7 @@ static LISTS: Lists<ibv_device> = Lists::new();
 ///
 /// `num_devices` is null or can be written.
 pub unsafe extern "C" fn ibv_get_device_list(num_devices: *mut c_int) -> *mut *mut ibv_device {
+    front!(IbverbsTable, ibv_get_device_list(num_devices));
     let system = library().ok().map(|library| library.table());
     if provider::all().next().is_none() {
         let _hold = gate::hold();
@@ -64,6 +66,7 @@ fn source((table, registered): Element) -> Option<Source<ibv_device, impl Fn(*mu
 ///
 /// `list` is null, or came from `ibv_get_device_list` or `mlx5dv_get_vfio_device_list` and was not freed.
 pub unsafe extern "C" fn ibv_free_device_list(list: *mut *mut ibv_device) {
+    front!(IbverbsTable, ibv_free_device_list(list));
     // SAFETY: the caller does not use the list again.
     if list.is_null() || unsafe { LISTS.free(list) } {
         return;
@@ -87,6 +90,7 @@ pub unsafe extern "C" fn ibv_free_device_list(list: *mut *mut ibv_device) {
 ///
 /// The caller does not use `cmd_fd` elsewhere if this succeeds.
 pub unsafe extern "C" fn ibv_import_device(cmd_fd: c_int) -> *mut ibv_context {
+    front!(IbverbsTable, ibv_import_device(cmd_fd));
     // SAFETY: the struct has only numbers.
     let mut status: libc::stat = unsafe { core::mem::zeroed() };
     // SAFETY: `status` can be written.

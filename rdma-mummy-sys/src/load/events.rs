@@ -1,6 +1,7 @@
 //! Acknowledging an asynchronous event, whose provider follows from the object it names.
 
 use super::failure;
+use super::front::front;
 use super::ibverbs::IbverbsTable;
 use super::route::{Owner, Routed, find};
 use crate::bindings::verbs::*;
@@ -12,6 +13,7 @@ use crate::bindings::verbs::*;
 ///
 /// `event` is null or came from `ibv_get_async_event` and was not acknowledged.
 pub unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {
+    front!(IbverbsTable, ibv_ack_async_event(event));
     if event.is_null() {
         return failure::nothing(libc::EINVAL);
     }

@@ -3,6 +3,7 @@
 use core::ffi::c_int;
 
 use super::failure;
+use super::front::front;
 use super::ibverbs::{IbverbsTable, library};
 use super::provider;
 use crate::bindings::verbs::ibv_fork_status;
@@ -24,6 +25,7 @@ fn tables() -> impl Iterator<Item = &'static IbverbsTable> {
 ///
 /// No memory is registered yet.
 pub unsafe extern "C" fn ibv_fork_init() -> c_int {
+    front!(IbverbsTable, ibv_fork_init());
     tables()
         .filter_map(|table| table.ibv_fork_init)
         // SAFETY: the caller upholds the contract for all of them.
@@ -39,6 +41,7 @@ pub unsafe extern "C" fn ibv_fork_init() -> c_int {
 ///
 /// As in C: this function has no other requirements.
 pub unsafe extern "C" fn ibv_is_fork_initialized() -> ibv_fork_status {
+    front!(IbverbsTable, ibv_is_fork_initialized());
     match tables().find_map(|table| table.ibv_is_fork_initialized) {
         // SAFETY: the function takes no arguments.
         Some(status) => unsafe { status() },

@@ -7,6 +7,7 @@
 //!   route a call, and `library()`, which loads it or returns the reason of the failure.
 //! * [`Library`]: a library found by default, loaded from a path, or created from a table.
 //! * [`provider`]: software NICs, whose devices are listed beside the system's.
+//! * [`front`]: a table that a program's calls reach before any provider.
 
 mod device_list;
 pub mod efa;
@@ -14,6 +15,7 @@ mod error;
 mod events;
 pub(crate) mod failure;
 mod fork;
+pub mod front;
 #[doc(hidden)]
 pub mod gate;
 pub mod ibverbs;

@@ -76,6 +76,11 @@ pub struct Registered {
 }
 
 impl Registered {
+    /// A provider that is not in the list.
+    pub(crate) fn unlisted(provider: Provider) -> &'static Self {
+        Box::leak(Box::new(Registered { provider, next: OnceLock::new() }))
+    }
+
     pub(crate) fn ibverbs(&'static self) -> &'static IbverbsTable {
         &self.provider.ibverbs
     }
@@ -125,7 +130,7 @@ pub unsafe fn register(provider: Provider) -> Result<ProviderId, RegisterError> 
         return Err(RegisterError { name: provider.name, holder: Some(ProviderId(holder)) });
     }
     let end = all().last().map_or(&FIRST, |last| &last.next);
-    let registered = end.get_or_init(|| Box::leak(Box::new(Registered { provider, next: OnceLock::new() })));
+    let registered = end.get_or_init(|| Registered::unlisted(provider));
     Ok(ProviderId(registered))
 }
 

@@ -108,6 +108,9 @@ macro_rules! symbols {
         ///
         /// As in C: each pointer is valid for as long as the manual page requires.
         pub unsafe extern "C" fn $name($($arg: $ty),*) -> $ret {
+            $crate::load::front::front!(
+                @ $Outer, |table| <$Outer as AsRef<$Table>>::as_ref(table).$name, ($($arg),*)
+            );
             let owner = $crate::load::symbols::symbols!(@owner $by);
             match $crate::load::route::find::<$Outer, _>(owner, |table| {
                 <$Outer as AsRef<$Table>>::as_ref(table).$name

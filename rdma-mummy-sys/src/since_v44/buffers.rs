@@ -5,6 +5,7 @@ use core::ffi::{c_int, c_void};
 use super::types::ibv_buf;
 use crate::bindings::verbs::ibv_pd;
 use crate::load::failure;
+use crate::load::front::front;
 use crate::load::ibverbs::IbverbsTable;
 use crate::load::objects::{forget, remember};
 use crate::load::route::{Owner, Routed, find};
@@ -15,6 +16,7 @@ use crate::load::route::{Owner, Routed, find};
 ///
 /// `pd` is live for as long as the buffer is, and `buf` can be written.
 pub unsafe extern "C" fn ibv_alloc_buf(pd: *mut ibv_pd, size: usize, buf: *mut *mut ibv_buf) -> *mut c_void {
+    front!(IbverbsTable, since_v44.ibv_alloc_buf(pd, size, buf));
     // SAFETY: by contract the protection domain is null or live.
     let owner = unsafe { pd.owner() };
     match find::<IbverbsTable, _>(owner, |table| table.since_v44.ibv_alloc_buf) {
@@ -43,6 +45,7 @@ pub unsafe extern "C" fn ibv_alloc_user_buf(
     size: usize,
     dmabuf_fd: c_int,
 ) -> *mut ibv_buf {
+    front!(IbverbsTable, since_v44.ibv_alloc_user_buf(pd, addr, size, dmabuf_fd));
     // SAFETY: by contract the protection domain is null or live.
     let owner = unsafe { pd.owner() };
     match find::<IbverbsTable, _>(owner, |table| table.since_v44.ibv_alloc_user_buf) {
@@ -62,6 +65,7 @@ pub unsafe extern "C" fn ibv_alloc_user_buf(
 ///
 /// `buf` came from `ibv_alloc_buf`, has no memory regions left, and is not used afterwards.
 pub unsafe extern "C" fn ibv_free_buf(buf: *mut ibv_buf) {
+    front!(IbverbsTable, since_v44.ibv_free_buf(buf));
     // SAFETY: the caller upholds the contract.
     unsafe { free(buf, |table| table.since_v44.ibv_free_buf) };
 }
@@ -72,6 +76,7 @@ pub unsafe extern "C" fn ibv_free_buf(buf: *mut ibv_buf) {
 ///
 /// `buf` came from `ibv_alloc_user_buf`, has no memory regions left, and is not used afterwards.
 pub unsafe extern "C" fn ibv_free_user_buf(buf: *mut ibv_buf) {
+    front!(IbverbsTable, since_v44.ibv_free_user_buf(buf));
     // SAFETY: the caller upholds the contract.
     unsafe { free(buf, |table| table.since_v44.ibv_free_user_buf) };
 }

@@ -9,6 +9,7 @@ use super::choice::chosen;
 use crate::bindings::rdma_cma::*;
 use crate::bindings::verbs::{ibv_pd, ibv_qp_init_attr};
 use crate::load::failure;
+use crate::load::front::front;
 use crate::load::objects::{forget, forget_channel, remember, remember_channel, stamp_device};
 use crate::load::provider::Registered;
 use crate::load::route::{Owner, Routed, find};
@@ -20,6 +21,7 @@ use crate::load::route::{Owner, Routed, find};
 ///
 /// As in C: this function has no other requirements.
 pub unsafe extern "C" fn rdma_create_event_channel() -> *mut rdma_event_channel {
+    front!(RdmacmTable, rdma_create_event_channel());
     let made = chosen().and_then(|owner| {
         let create = find::<RdmacmTable, _>(owner, |table| table.rdma_create_event_channel)?;
         // SAFETY: the function takes no arguments.
@@ -36,6 +38,7 @@ pub unsafe extern "C" fn rdma_create_event_channel() -> *mut rdma_event_channel 
 ///
 /// `channel` is live, has no identifiers left, and is not used afterwards.
 pub unsafe extern "C" fn rdma_destroy_event_channel(channel: *mut rdma_event_channel) {
+    front!(RdmacmTable, rdma_destroy_event_channel(channel));
     // SAFETY: the channel is not dereferenced.
     let owner = unsafe { channel.owner() };
     match find::<RdmacmTable, _>(owner, |table| table.rdma_destroy_event_channel) {
@@ -59,6 +62,7 @@ pub unsafe extern "C" fn rdma_create_id(
     context: *mut c_void,
     ps: rdma_port_space,
 ) -> c_int {
+    front!(RdmacmTable, rdma_create_id(channel, id, context, ps));
     // SAFETY: the channel is not dereferenced.
     let owner = if channel.is_null() { chosen() } else { Ok(unsafe { channel.owner() }) };
     make(owner, id, |table| {
@@ -80,6 +84,7 @@ pub unsafe extern "C" fn rdma_create_ep(
     pd: *mut ibv_pd,
     qp_init_attr: *mut ibv_qp_init_attr,
 ) -> c_int {
+    front!(RdmacmTable, rdma_create_ep(id, res, pd, qp_init_attr));
     // SAFETY: by contract a protection domain argument is live; the list is not dereferenced.
     let owner = match unsafe { (res.owner(), pd.owner()) } {
         (Owner::Null, _) => Ok(Owner::Null),
@@ -99,6 +104,7 @@ pub unsafe extern "C" fn rdma_create_ep(
 ///
 /// `listen` is a live listener, and `id` can be written.
 pub unsafe extern "C" fn rdma_get_request(listen: *mut rdma_cm_id, id: *mut *mut rdma_cm_id) -> c_int {
+    front!(RdmacmTable, rdma_get_request(listen, id));
     // SAFETY: the identifier is not dereferenced.
     let owner = unsafe { listen.owner() };
     make(Ok(owner), id, |table| {
@@ -153,6 +159,7 @@ unsafe fn remember_id(id: *mut rdma_cm_id, owner: Owner) {
 /// `id` is live, its queue pair is destroyed, its events are acknowledged, and it is not used afterwards if this
 /// succeeds.
 pub unsafe extern "C" fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
+    front!(RdmacmTable, rdma_destroy_id(id));
     // SAFETY: the identifier is not dereferenced.
     let owner = unsafe { id.owner() };
     match find::<RdmacmTable, _>(owner, |table| table.rdma_destroy_id) {
@@ -177,6 +184,7 @@ pub unsafe extern "C" fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
 ///
 /// `id` came from `rdma_create_ep` or `rdma_get_request` and is not used afterwards.
 pub unsafe extern "C" fn rdma_destroy_ep(id: *mut rdma_cm_id) {
+    front!(RdmacmTable, rdma_destroy_ep(id));
     // SAFETY: the identifier is not dereferenced.
     let owner = unsafe { id.owner() };
     match find::<RdmacmTable, _>(owner, |table| table.rdma_destroy_ep) {
@@ -196,6 +204,7 @@ pub unsafe extern "C" fn rdma_destroy_ep(id: *mut rdma_cm_id) {
 ///
 /// `id` is live and `addr` is an address of the family that it states.
 pub unsafe extern "C" fn rdma_bind_addr(id: *mut rdma_cm_id, addr: *mut sockaddr) -> c_int {
+    front!(RdmacmTable, rdma_bind_addr(id, addr));
     let pick = |table: &RdmacmTable| {
         let bind = table.rdma_bind_addr?;
         // SAFETY: the function comes from the identifier's provider, and the caller upholds its contract.
@@ -216,6 +225,7 @@ pub unsafe extern "C" fn rdma_resolve_addr(
     dst_addr: *mut sockaddr,
     timeout_ms: c_int,
 ) -> c_int {
+    front!(RdmacmTable, rdma_resolve_addr(id, src_addr, dst_addr, timeout_ms));
     let pick = |table: &RdmacmTable| {
         let resolve = table.rdma_resolve_addr?;
         // SAFETY: the function comes from the identifier's provider, and the caller upholds its contract.
@@ -258,6 +268,7 @@ unsafe fn bind<F: FnOnce() -> c_int>(
 ///
 /// `id` is live, and `channel` is null or live.
 pub unsafe extern "C" fn rdma_migrate_id(id: *mut rdma_cm_id, channel: *mut rdma_event_channel) -> c_int {
+    front!(RdmacmTable, rdma_migrate_id(id, channel));
     // SAFETY: `owner` dereferences neither object.
     let (owner, target) = unsafe { (id.owner(), channel.owner()) };
     let same = match (owner, target) {
@@ -291,6 +302,7 @@ pub unsafe extern "C" fn rdma_migrate_id(id: *mut rdma_cm_id, channel: *mut rdma
 ///
 /// `channel` is live, and `event` can be written.
 pub unsafe extern "C" fn rdma_get_cm_event(channel: *mut rdma_event_channel, event: *mut *mut rdma_cm_event) -> c_int {
+    front!(RdmacmTable, rdma_get_cm_event(channel, event));
     // SAFETY: the channel is not dereferenced.
     let owner = unsafe { channel.owner() };
     match find::<RdmacmTable, _>(owner, |table| table.rdma_get_cm_event) {
@@ -349,6 +361,7 @@ unsafe fn owner_of_event(event: *mut rdma_cm_event) -> Owner {
 ///
 /// `event` came from `rdma_get_cm_event` and is not used afterwards.
 pub unsafe extern "C" fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> c_int {
+    front!(RdmacmTable, rdma_ack_cm_event(event));
     // SAFETY: the event is live.
     let owner = unsafe { owner_of_event(event) };
     match find::<RdmacmTable, _>(owner, |table| table.rdma_ack_cm_event) {
@@ -376,6 +389,7 @@ pub unsafe extern "C" fn rdma_getaddrinfo(
     hints: *const rdma_addrinfo,
     res: *mut *mut rdma_addrinfo,
 ) -> c_int {
+    front!(RdmacmTable, rdma_getaddrinfo(node, service, hints, res));
     let made = chosen().and_then(|owner| {
         let get = find::<RdmacmTable, _>(owner, |table| table.rdma_getaddrinfo)?;
         if res.is_null() {
@@ -398,6 +412,7 @@ pub unsafe extern "C" fn rdma_getaddrinfo(
 ///
 /// `id` is live, and `info` can be written.
 pub unsafe extern "C" fn rdma_query_addrinfo(id: *mut rdma_cm_id, info: *mut *mut rdma_addrinfo) -> c_int {
+    front!(RdmacmTable, since_v44.rdma_query_addrinfo(id, info));
     // SAFETY: the identifier is not dereferenced.
     let owner = unsafe { id.owner() };
     match find::<RdmacmTable, _>(owner, |table| table.since_v44.rdma_query_addrinfo) {
@@ -421,6 +436,7 @@ pub unsafe extern "C" fn rdma_query_addrinfo(id: *mut rdma_cm_id, info: *mut *mu
 ///
 /// `res` is null, or came from `rdma_getaddrinfo` or `rdma_query_addrinfo` and is not used afterwards.
 pub unsafe extern "C" fn rdma_freeaddrinfo(res: *mut rdma_addrinfo) {
+    front!(RdmacmTable, rdma_freeaddrinfo(res));
     if res.is_null() {
         return;
     }

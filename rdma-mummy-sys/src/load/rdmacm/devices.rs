@@ -5,6 +5,7 @@ use core::ffi::c_int;
 use super::{RdmacmTable, library, loaded};
 use crate::bindings::verbs::ibv_context;
 use crate::load::failure;
+use crate::load::front::front;
 use crate::load::provider::{self, Registered};
 use crate::load::route::{Owner, Routed, stamp};
 use crate::load::union::{Lists, Source};
@@ -23,6 +24,7 @@ static LISTS: Lists<ibv_context> = Lists::new();
 ///
 /// `num_devices` is null or can be written.
 pub unsafe extern "C" fn rdma_get_devices(num_devices: *mut c_int) -> *mut *mut ibv_context {
+    front!(RdmacmTable, rdma_get_devices(num_devices));
     let system = library().ok().map(|library| library.table());
     let unavailable = system.and_then(|table| table.rdma_get_devices).is_none().then_some(libc::EOPNOTSUPP);
     let providers = provider::listed().filter_map(|registered| Some((registered.rdmacm()?, Some(registered))));
@@ -59,6 +61,7 @@ fn source((table, registered): Element) -> Option<Source<ibv_context, impl Fn(*m
 ///
 /// `list` is null, or came from `rdma_get_devices` and was not freed.
 pub unsafe extern "C" fn rdma_free_devices(list: *mut *mut ibv_context) {
+    front!(RdmacmTable, rdma_free_devices(list));
     // SAFETY: the caller does not use the list again.
     if list.is_null() || unsafe { LISTS.free(list) } {
         return;

@@ -1,0 +1,335 @@
+//! The calls that pass through loaded functions: the table in front of all providers, and what happens at each call.
+
+use std::ffi::{c_char, c_int, c_uint, c_void};
+
+use libc::sockaddr;
+use rdma_mummy_sys::load::front;
+use rdma_mummy_sys::load::ibverbs::IbverbsTable;
+use rdma_mummy_sys::load::rdmacm::RdmacmTable;
+use rdma_mummy_sys::since_v44::*;
+use rdma_mummy_sys::*;
+
+use super::adopt::{self, Leaving};
+use super::outcome::{Outcome, errno, failure_text, set_errno};
+use super::show::{Arguments, Show, push_attributes};
+use crate::state::{self, COUNT, FAULTS, TRACE};
+use crate::{count, faults, trace};
+
+/// Passes a call on, unless a fault refuses it.
+///
+/// # Safety
+///
+/// The closures only use what the program passed, under the contract of `verb`. `outputs` is called after a success that
+/// destroyed nothing.
+pub(super) unsafe fn call<R: Outcome>(
+    verb: &'static str,
+    inputs: impl FnOnce(&mut Arguments),
+    function: impl FnOnce() -> R,
+    outputs: impl FnOnce(&mut Arguments),
+) -> R {
+    if front::is_passing() {
+        return function();
+    }
+    let on = state::on();
+    let mut arguments = Arguments::new();
+    if on & TRACE != 0 {
+        inputs(&mut arguments);
+    }
+    let at = if on == 0 { 0 } else { state::now() };
+    if on & FAULTS != 0
+        && let Some(code) = faults::refuse_call(verb)
+        && let Some(result) = R::failed(verb, code)
+    {
+        finish(on, verb, at, arguments, Err(code), true);
+        set_errno(code);
+        return result;
+    }
+    let result = front::pass(function);
+    let failure = result.failure(verb);
+    let after = errno();
+    if failure.is_none() {
+        // SAFETY: the call has succeeded, and the program's objects are live by contract.
+        unsafe { result.adopt() };
+        if !destroys(verb) {
+            outputs(&mut arguments);
+        }
+    }
+    if on != 0 {
+        let outcome = match failure {
+            Some(code) => Err(code),
+            // SAFETY: as above.
+            None if on & TRACE != 0 => Ok(unsafe { result.text() }),
+            None => Ok(String::new()),
+        };
+        finish(on, verb, at, arguments, outcome, false);
+    }
+    set_errno(after);
+    result
+}
+
+fn finish(on: u8, verb: &'static str, at: u64, arguments: Arguments, outcome: Result<String, i32>, is_injected: bool) {
+    if on & COUNT != 0 {
+        count::call(verb, state::now() - at, outcome.is_err());
+    }
+    if on & TRACE != 0 {
+        let (result, error) = match outcome {
+            Ok(text) => (text, None),
+            Err(code) => (String::new(), Some(failure_text(code))),
+        };
+        trace::call(trace::Call { at, thread: state::thread(), verb, arguments, result, error, is_injected });
+    }
+}
+
+/// Whether the arguments of `verb` may be gone after it.
+fn destroys(verb: &str) -> bool {
+    ["destroy", "dealloc", "dereg", "close", "free", "unimport", "_ack_"].iter().any(|part| verb.contains(part))
+}
+
+/// A type of an argument, for the objects that a call makes or destroys beside its result.
+trait Argument: Show {
+    /// # Safety
+    ///
+    /// The call has succeeded, and did not destroy the object.
+    unsafe fn adopt(self) {}
+
+    /// The records of what `verb` is about to destroy.
+    ///
+    /// # Safety
+    ///
+    /// The object is null or live.
+    unsafe fn leaving(self, _verb: &str) -> Option<Leaving> {
+        None
+    }
+}
+
+macro_rules! plain_arguments {
+    ($($Type:ty)*) => { $(impl Argument for $Type {})* };
+}
+
+plain_arguments! {
+    u8 u16 u32 u64 usize i32 ibv_wc_status ibv_rate ibv_wr_opcode ibv_node_type ibv_port_state rdma_port_space ibv_event_type
+    rdma_cm_event_type *mut ibv_device *mut ibv_pd *mut ibv_mr *mut ibv_srq *mut ibv_ah *mut ibv_comp_channel *mut c_void
+    *mut ibv_dm *mut rdma_event_channel *mut rdma_cm_event *mut ibv_qp_attr *mut ibv_qp_init_attr *mut ibv_qp_init_attr_ex
+    *mut ibv_srq_init_attr *mut ibv_srq_init_attr_ex *mut ibv_srq_attr *mut ibv_ah_attr *mut rdma_conn_param
+    *mut ibv_async_event *mut *mut ibv_cq *const ibv_gid *mut ibv_gid *const c_char *mut c_char *const c_void *mut sockaddr
+    *mut ibv_device_attr *mut _compat_ibv_port_attr *mut ibv_gid_entry *mut u64 *mut u32 *mut u16 *mut u8 *mut i32
+    *mut *mut ibv_device *mut *mut ibv_context *mut *mut c_void *mut *mut rdma_addrinfo *mut rdma_addrinfo
+    *const rdma_addrinfo *mut *mut ibv_buf *mut ibv_buf *mut ibv_wc *mut ibv_grh *mut ibv_ece *mut ibv_comp_cntr
+    *mut ibv_comp_cntr_caps *mut ibv_comp_cntr_init_attr *mut ibv_qp_attach_comp_cntr_attr *mut ibv_dmah
+    *mut ibv_dmah_init_attr *mut ibv_mr_init_attr *mut rdma_cm_join_mc_attr_ex
+}
+
+impl Argument for *mut ibv_context {
+    unsafe fn leaving(self, verb: &str) -> Option<Leaving> {
+        (verb == "ibv_close_device").then(|| Leaving::context(self))
+    }
+}
+
+impl Argument for *mut ibv_cq {
+    unsafe fn leaving(self, verb: &str) -> Option<Leaving> {
+        (verb == "ibv_destroy_cq").then(|| Leaving::completion_queue(self))
+    }
+}
+
+impl Argument for *mut ibv_qp {
+    unsafe fn leaving(self, verb: &str) -> Option<Leaving> {
+        // SAFETY: guaranteed by the caller.
+        (verb == "ibv_destroy_qp").then(|| unsafe { Leaving::queue_pair(self) })
+    }
+}
+
+impl Argument for *mut rdma_cm_id {
+    unsafe fn adopt(self) {
+        // SAFETY: guaranteed by the caller.
+        unsafe { adopt::identifier(self) };
+    }
+
+    unsafe fn leaving(self, verb: &str) -> Option<Leaving> {
+        // SAFETY: guaranteed by the caller; the queue pair of a live identifier is live.
+        let qp = unsafe { self.as_ref() }.map(|id| id.qp)?;
+        // SAFETY: as above.
+        matches!(verb, "rdma_destroy_qp" | "rdma_destroy_ep").then(|| unsafe { Leaving::queue_pair(qp) })
+    }
+}
+
+impl Argument for *mut *mut rdma_cm_id {
+    unsafe fn adopt(self) {
+        // SAFETY: the call has stored a live identifier.
+        unsafe { adopt::identifier(*self) };
+    }
+}
+
+impl Argument for *mut *mut rdma_cm_event {
+    unsafe fn adopt(self) {
+        // SAFETY: the call has stored an event, whose identifiers are live until it is acknowledged.
+        unsafe {
+            if let Some(event) = (*self).as_ref() {
+                adopt::identifier(event.id);
+            }
+        }
+    }
+}
+
+/// The functions of one list, and the struct with all of them.
+macro_rules! functions {
+    ($Table:path, [$($module:ident)::+] $(fn $name:ident ($($arg:ident: $Type:ty),* $(,)?) -> $Result:ty;)*) => {
+        use $($module)::+ as library;
+
+        $(
+            unsafe extern "C" fn $name($($arg: $Type),*) -> $Result {
+                // Some functions are safe in Rust. This constant gives each of them the type that it has in C.
+                const FUNCTION: unsafe extern "C" fn($($Type),*) -> $Result = library::$name;
+                // SAFETY: the program upholds the contract of the verb.
+                unsafe {
+                    const COUNT_OF_ARGUMENTS: usize = <[&str]>::len(&[$(stringify!($arg)),*]);
+                    let leaving: [Option<Leaving>; COUNT_OF_ARGUMENTS] =
+                        [$(Argument::leaving($arg, stringify!($name))),*];
+                    let is_kept = std::cell::Cell::new(true);
+                    let result = call(
+                        stringify!($name),
+                        |_to| { $(Show::show($arg, stringify!($arg), _to);)* },
+                        || {
+                            let result = FUNCTION($($arg),*);
+                            is_kept.set(Outcome::failure(result, stringify!($name)).is_some());
+                            result
+                        },
+                        |_to| { $(Argument::adopt($arg); Show::show_output($arg, stringify!($arg), _to);)* },
+                    );
+                    for leaving in leaving.into_iter().flatten() {
+                        if is_kept.get() { leaving.stay() } else { leaving.end() }
+                    }
+                    result
+                }
+            }
+        )*
+
+        fn table() -> $Table {
+            let mut table = <$Table>::default();
+            $(table.$name = Some($name);)*
+            table
+        }
+    };
+}
+
+mod verbs {
+    use super::*;
+    ibverbs_functions!(functions, IbverbsTable);
+
+    pub(super) fn all() -> IbverbsTable {
+        table()
+    }
+}
+
+mod verbs_since_v44 {
+    use super::*;
+    ibverbs_since_v44_functions!(functions, IbverbsSinceV44);
+
+    pub(super) fn all() -> IbverbsSinceV44 {
+        table()
+    }
+}
+
+mod manager {
+    use super::*;
+    rdmacm_functions!(functions, RdmacmTable);
+
+    pub(super) fn all() -> RdmacmTable {
+        table()
+    }
+}
+
+mod manager_since_v44 {
+    use super::*;
+    rdmacm_since_v44_functions!(functions, RdmacmSinceV44);
+
+    pub(super) fn all() -> RdmacmSinceV44 {
+        table()
+    }
+}
+
+/// `rdma_get_cm_event`, whose event a fault may change.
+unsafe extern "C" fn get_cm_event(channel: *mut rdma_event_channel, event: *mut *mut rdma_cm_event) -> c_int {
+    let get = || {
+        // SAFETY: the program upholds the contract of the verb.
+        let result = unsafe { rdma_get_cm_event(channel, event) };
+        // SAFETY: after a success there is an event, which only this thread has.
+        let found = if result == 0 { unsafe { (*event).as_mut() } } else { None };
+        if state::on() & FAULTS != 0
+            && let Some(found) = found
+            && let Some(other) = faults::report(found.event.0)
+        {
+            if found.event == rdma_cm_event_type::RDMA_CM_EVENT_ESTABLISHED {
+                // SAFETY: the identifier of an event is live until the event is acknowledged.
+                unsafe { rdma_disconnect(found.id) };
+            }
+            found.event = rdma_cm_event_type(other);
+            found.status = -libc::ETIMEDOUT;
+        }
+        result
+    };
+    // SAFETY: as above.
+    unsafe {
+        call(
+            "rdma_get_cm_event",
+            |to| channel.show("channel", to),
+            get,
+            |to| {
+                event.adopt();
+                event.show_output("event", to);
+            },
+        )
+    }
+}
+
+/// `ibv_modify_qp`, whose mask selects the attributes to show.
+unsafe extern "C" fn modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, attr_mask: c_int) -> c_int {
+    // SAFETY: the program upholds the contract of the verb.
+    unsafe {
+        call(
+            "ibv_modify_qp",
+            |to| {
+                qp.show("qp", to);
+                if let (Some(qp), Some(attr)) = (qp.as_ref(), attr.as_ref()) {
+                    push_attributes(attr, attr_mask.cast_unsigned(), qp.state, to);
+                }
+            },
+            || ibv_modify_qp(qp, attr, attr_mask),
+            |_| (),
+        )
+    }
+}
+
+/// The functions of libibverbs. Conversions and queries of a device's name are not calls of a device.
+pub(super) fn ibverbs() -> IbverbsTable {
+    IbverbsTable {
+        ibv_modify_qp: Some(modify_qp),
+        ibv_wc_status_str: None,
+        ibv_rate_to_mult: None,
+        mult_to_ibv_rate: None,
+        ibv_rate_to_mbps: None,
+        mbps_to_ibv_rate: None,
+        ibv_node_type_str: None,
+        ibv_port_state_str: None,
+        ibv_event_type_str: None,
+        ibv_get_device_name: None,
+        ibv_get_device_index: None,
+        ibv_get_device_guid: None,
+        ibv_free_device_list: None,
+        ibv_get_sysfs_path: None,
+        ibv_read_sysfs_file: None,
+        since_v44: verbs_since_v44::all(),
+        ..verbs::all()
+    }
+}
+
+/// The functions of librdmacm.
+pub(super) fn rdmacm() -> RdmacmTable {
+    RdmacmTable {
+        rdma_get_cm_event: Some(get_cm_event),
+        rdma_event_str: None,
+        rdma_get_src_port: None,
+        rdma_get_dst_port: None,
+        since_v44: manager_since_v44::all(),
+        ..manager::all()
+    }
+}

@@ -1,0 +1,94 @@
+//! Completions that are polled with `ibv_start_poll` and `ibv_next_poll`.
+
+use std::ffi::c_int;
+
+use rdma_mummy_sys::load::front;
+use rdma_mummy_sys::*;
+
+use super::adopt::{extended_queue_of, pair_numbered};
+use super::completion::{Completion, completed};
+use super::original::Original;
+use crate::state;
+
+type Start = unsafe extern "C" fn(*mut ibv_cq_ex, *mut ibv_poll_cq_attr) -> c_int;
+type Next = unsafe extern "C" fn(*mut ibv_cq_ex) -> c_int;
+
+/// The driver's functions of an extended completion queue.
+#[derive(Debug)]
+pub(super) struct ExtendedQueue {
+    start: Original<Start>,
+    next: Original<Next>,
+}
+
+/// The fields without which a completion cannot be attributed.
+pub(super) const NEEDED: u64 =
+    (ibv_create_cq_wc_flags::IBV_WC_EX_WITH_QP_NUM.0 | ibv_create_cq_wc_flags::IBV_WC_EX_WITH_BYTE_LEN.0) as u64;
+/// The bits of `comp_mask` for the fields of `ibv_cq_init_attr_ex` of this release.
+pub(super) const KNOWN: u32 = 0b11;
+
+impl ExtendedQueue {
+    pub(super) fn new() -> Self {
+        Self { start: Original::none(), next: Original::none() }
+    }
+}
+
+/// # Safety
+///
+/// `cq` is live.
+pub(super) unsafe fn is_ours(cq: *mut ibv_cq_ex) -> bool {
+    // SAFETY: by contract.
+    unsafe { (*cq).start_poll }.is_some_and(|found| std::ptr::fn_addr_eq(found, start_poll as Start))
+}
+
+pub(super) fn take(record: &ExtendedQueue, cq: *mut ibv_cq_ex) {
+    // SAFETY: `adopt` calls this function for a new queue.
+    unsafe {
+        record.start.take(&raw mut (*cq).start_poll, start_poll);
+        record.next.take(&raw mut (*cq).next_poll, next_poll);
+    }
+}
+
+unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr) -> c_int {
+    // SAFETY: the program passes a live queue.
+    unsafe {
+        let Some(function) = extended_queue_of(cq).and_then(|queue| queue.start.get()) else { return libc::ENOENT };
+        let code = function(cq, attr);
+        observe(cq, code);
+        code
+    }
+}
+
+unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
+    // SAFETY: the program passes a live queue, which it polls.
+    unsafe {
+        let Some(function) = extended_queue_of(cq).and_then(|queue| queue.next.get()) else { return libc::ENOENT };
+        let code = function(cq);
+        observe(cq, code);
+        code
+    }
+}
+
+/// # Safety
+///
+/// The driver's function has returned `code`; after zero, the queue has a current completion.
+unsafe fn observe(cq: *mut ibv_cq_ex, code: c_int) {
+    let on = state::on();
+    if code != 0 || on == 0 || front::is_passing() {
+        return;
+    }
+    // SAFETY: by contract there is a current completion, whose fields the driver's functions return.
+    unsafe {
+        let is_success = (*cq).status == ibv_wc_status::IBV_WC_SUCCESS;
+        let number = (*cq).read_qp_num.map_or(0, |read| read(cq));
+        let completion = Completion {
+            wr_id: (*cq).wr_id,
+            status: (*cq).status,
+            opcode: (*cq).read_opcode.filter(|_| is_success).map_or(ibv_wc_opcode(0), |read| read(cq)),
+            bytes: (*cq).read_byte_len.filter(|_| is_success).map_or(0, |read| read(cq)),
+            vendor: (*cq).read_vendor_err.filter(|_| !is_success).map_or(0, |read| read(cq)),
+            flags: (*cq).read_wc_flags.filter(|_| is_success).map_or(0, |read| read(cq)),
+            queue: (*cq).handle,
+        };
+        (*cq).status = completed(on, pair_numbered((*cq).context, number), number, completion);
+    }
+}

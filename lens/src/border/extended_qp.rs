@@ -1,0 +1,267 @@
+//! Requests that are built with `ibv_wr_start`, one function for the operation, one for its data, and `ibv_wr_complete`.
+
+use std::cell::UnsafeCell;
+use std::ffi::{c_int, c_void};
+use std::fmt;
+
+use rdma_mummy_sys::load::front;
+use rdma_mummy_sys::*;
+
+use super::adopt::{extended_pair_of, pair_of};
+use super::original::Original;
+use super::queue_pair::{QueuePair, segments};
+use crate::faults;
+use crate::moment::{Kind, Moment};
+use crate::state::{self, FAULTS};
+
+/// The requests of the batch that is being built. The driver locks the queue pair from `wr_start` to `wr_complete` or
+/// `wr_abort`, and a program may not build requests outside of them.
+struct Batch(UnsafeCell<Vec<Moment>>);
+
+// SAFETY: only the thread that builds a batch uses it, see above.
+unsafe impl Sync for Batch {}
+
+impl fmt::Debug for Batch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Batch").finish_non_exhaustive()
+    }
+}
+
+impl Batch {
+    /// # Safety
+    ///
+    /// The calling thread builds the batch.
+    #[expect(clippy::mut_from_ref, reason = "the driver's lock makes the reference exclusive")]
+    unsafe fn get(&self) -> &mut Vec<Moment> {
+        // SAFETY: by contract no other thread has a reference; each function of this file uses its own only briefly.
+        unsafe { &mut *self.0.get() }
+    }
+}
+
+/// The immediate data, the key to invalidate, the remote key and address, and how the request names its operation.
+macro_rules! operations {
+    ($($op:ident ($($arg:ident: $Type:ty),*) = $Code:ident, remote $remote:expr, key $key:expr, extra $extra:expr;)*) => {
+        /// The driver's functions of an extended queue pair.
+        #[derive(Debug)]
+        pub(super) struct ExtendedPair {
+            $($op: Original<unsafe extern "C" fn(*mut ibv_qp_ex, $($Type),*)>,)*
+            wr_start: Original<Step>,
+            wr_complete: Original<Complete>,
+            wr_abort: Original<Step>,
+            wr_set_sge: Original<SetSge>,
+            wr_set_sge_list: Original<SetSgeList>,
+            wr_set_inline_data: Original<SetInline>,
+            wr_set_inline_data_list: Original<SetInlineList>,
+            wr_set_ud_addr: Original<SetAddress>,
+            batch: Batch,
+        }
+
+        impl ExtendedPair {
+            pub(super) fn new() -> Self {
+                Self {
+                    $($op: Original::none(),)*
+                    wr_start: Original::none(),
+                    wr_complete: Original::none(),
+                    wr_abort: Original::none(),
+                    wr_set_sge: Original::none(),
+                    wr_set_sge_list: Original::none(),
+                    wr_set_inline_data: Original::none(),
+                    wr_set_inline_data_list: Original::none(),
+                    wr_set_ud_addr: Original::none(),
+                    batch: Batch(UnsafeCell::new(Vec::new())),
+                }
+            }
+        }
+
+        /// Puts our functions into the queue pair.
+        pub(super) fn take(record: &ExtendedPair, qp: *mut ibv_qp_ex) {
+            // SAFETY: `adopt` calls this function for a queue pair that the program has not used as an extended one.
+            unsafe {
+                $(record.$op.take(&raw mut (*qp).$op, $op);)*
+                record.wr_start.take(&raw mut (*qp).wr_start, wr_start);
+                record.wr_complete.take(&raw mut (*qp).wr_complete, wr_complete);
+                record.wr_abort.take(&raw mut (*qp).wr_abort, wr_abort);
+                record.wr_set_sge.take(&raw mut (*qp).wr_set_sge, wr_set_sge);
+                record.wr_set_sge_list.take(&raw mut (*qp).wr_set_sge_list, wr_set_sge_list);
+                record.wr_set_inline_data.take(&raw mut (*qp).wr_set_inline_data, wr_set_inline_data);
+                record.wr_set_inline_data_list.take(&raw mut (*qp).wr_set_inline_data_list, wr_set_inline_data_list);
+                record.wr_set_ud_addr.take(&raw mut (*qp).wr_set_ud_addr, wr_set_ud_addr);
+            }
+        }
+
+        $(
+            unsafe extern "C" fn $op(qp: *mut ibv_qp_ex, $($arg: $Type),*) {
+                // SAFETY: the program passes a live queue pair, for which it builds a batch.
+                unsafe {
+                    let Some(record) = extended_pair_of(qp) else { return };
+                    if is_observed() {
+                        record.batch.get().push(Moment {
+                            kind: Kind::Send,
+                            opcode: ibv_wr_opcode::$Code.0 as u8,
+                            flags: (*qp).wr_flags as u16,
+                            qp: (*qp).qp_base.qp_num,
+                            wr_id: (*qp).wr_id,
+                            remote: $remote,
+                            key: $key,
+                            extra: $extra,
+                            ..Moment::default()
+                        });
+                    }
+                    if let Some(function) = record.$op.get() {
+                        function(qp, $($arg),*);
+                    }
+                }
+            }
+        )*
+    };
+}
+
+type Step = unsafe extern "C" fn(*mut ibv_qp_ex);
+type Complete = unsafe extern "C" fn(*mut ibv_qp_ex) -> c_int;
+type SetSge = unsafe extern "C" fn(*mut ibv_qp_ex, u32, u64, u32);
+type SetSgeList = unsafe extern "C" fn(*mut ibv_qp_ex, usize, *const ibv_sge);
+type SetInline = unsafe extern "C" fn(*mut ibv_qp_ex, *mut c_void, usize);
+type SetInlineList = unsafe extern "C" fn(*mut ibv_qp_ex, usize, *const ibv_data_buf);
+type SetAddress = unsafe extern "C" fn(*mut ibv_qp_ex, *mut ibv_ah, u32, u32);
+
+operations! {
+    wr_send() = IBV_WR_SEND, remote 0, key 0, extra 0;
+    wr_send_imm(imm_data: __be32) = IBV_WR_SEND_WITH_IMM, remote 0, key 0, extra imm_data.into();
+    wr_send_inv(rkey: u32) = IBV_WR_SEND_WITH_INV, remote 0, key 0, extra rkey.into();
+    wr_rdma_write(rkey: u32, address: u64) = IBV_WR_RDMA_WRITE, remote address, key rkey, extra 0;
+    wr_rdma_write_imm(rkey: u32, address: u64, imm_data: __be32) = IBV_WR_RDMA_WRITE_WITH_IMM, remote address, key rkey, extra imm_data.into();
+    wr_rdma_read(rkey: u32, address: u64) = IBV_WR_RDMA_READ, remote address, key rkey, extra 0;
+    wr_atomic_cmp_swp(rkey: u32, address: u64, compare: u64, swap: u64) = IBV_WR_ATOMIC_CMP_AND_SWP, remote address, key rkey, extra 0;
+    wr_atomic_fetch_add(rkey: u32, address: u64, add: u64) = IBV_WR_ATOMIC_FETCH_AND_ADD, remote address, key rkey, extra 0;
+    wr_local_inv(rkey: u32) = IBV_WR_LOCAL_INV, remote 0, key 0, extra rkey.into();
+    wr_bind_mw(mw: *mut ibv_mw, rkey: u32, info: *const ibv_mw_bind_info) = IBV_WR_BIND_MW, remote 0, key rkey, extra 0;
+    wr_send_tso(header: *mut c_void, header_size: u16, mss: u16) = IBV_WR_TSO, remote 0, key 0, extra 0;
+}
+
+/// Whether the queue pair has our functions.
+///
+/// # Safety
+///
+/// `qp` is live and extended.
+pub(super) unsafe fn is_ours(qp: *mut ibv_qp_ex) -> bool {
+    // SAFETY: by contract.
+    unsafe { (*qp).wr_start }.is_some_and(|found| std::ptr::fn_addr_eq(found, wr_start as Step))
+}
+
+#[inline]
+fn is_observed() -> bool {
+    state::on() != 0 && !front::is_passing()
+}
+
+unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
+    // SAFETY: the program passes a live queue pair. After the driver's function, this thread builds the batch.
+    unsafe {
+        let Some(record) = extended_pair_of(qp) else { return };
+        // Before the driver locks the queue pair.
+        if state::on() & FAULTS != 0
+            && is_observed()
+            && let Some(pair) = pair_of(qp.cast())
+        {
+            faults::before_post(&pair.faults);
+        }
+        if let Some(function) = record.wr_start.get() {
+            function(qp);
+        }
+        record.batch.get().clear();
+    }
+}
+
+unsafe extern "C" fn wr_abort(qp: *mut ibv_qp_ex) {
+    // SAFETY: the program passes a live queue pair, for which it builds a batch.
+    unsafe {
+        let Some(record) = extended_pair_of(qp) else { return };
+        record.batch.get().clear();
+        if let Some(function) = record.wr_abort.get() {
+            function(qp);
+        }
+    }
+}
+
+unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
+    // SAFETY: the program passes a live queue pair, for which it has built a batch.
+    unsafe {
+        let Some(record) = extended_pair_of(qp) else { return libc::EOPNOTSUPP };
+        let Some(function) = record.wr_complete.get() else { return libc::EOPNOTSUPP };
+        let on = state::on();
+        let pair = pair_of(qp.cast()).filter(|_| is_observed());
+        let Some(pair): Option<&QueuePair> = pair else { return function(qp) };
+        let batch = record.batch.get();
+        let count = batch.len() as u64;
+        for moment in batch.drain(..) {
+            pair.post(on, Moment { thread: state::thread(), ..moment });
+        }
+        if on & FAULTS != 0
+            && let Some(errno) = faults::refuse_post(&pair.faults)
+        {
+            if let Some(abort) = record.wr_abort.get() {
+                abort(qp);
+            }
+            pair.refused(on, count, errno, true);
+            return errno;
+        }
+        let code = function(qp);
+        if code != 0 {
+            pair.refused(on, count, code, false);
+        }
+        code
+    }
+}
+
+/// Changes the last request of the batch.
+///
+/// # Safety
+///
+/// The calling thread builds the batch.
+unsafe fn with_last(record: &ExtendedPair, change: impl FnOnce(&mut Moment)) {
+    // SAFETY: guaranteed by the caller.
+    if let Some(last) = unsafe { record.batch.get() }.last_mut() {
+        change(last);
+    }
+}
+
+macro_rules! data {
+    ($($op:ident ($($arg:ident: $Type:ty),*), |$last:ident| $change:expr;)*) => { $(
+        unsafe extern "C" fn $op(qp: *mut ibv_qp_ex, $($arg: $Type),*) {
+            // SAFETY: the program passes a live queue pair, for which it builds a batch, and live data.
+            unsafe {
+                let Some(record) = extended_pair_of(qp) else { return };
+                with_last(record, |$last| $change);
+                if let Some(function) = record.$op.get() {
+                    function(qp, $($arg),*);
+                }
+            }
+        }
+    )* };
+}
+
+data! {
+    wr_set_sge(lkey: u32, address: u64, length: u32), |last| {
+        (last.lkey, last.address, last.bytes, last.segments) = (lkey, address, length.into(), 1);
+    };
+    wr_set_sge_list(count: usize, list: *const ibv_sge), |last| {
+        let (bytes, first) = segments(list, count);
+        last.bytes = bytes;
+        last.segments = count.try_into().unwrap_or(u8::MAX);
+        (last.lkey, last.address) = first.map_or((0, 0), |first| (first.lkey, first.addr));
+    };
+    wr_set_inline_data(address: *mut c_void, length: usize), |last| {
+        (last.address, last.bytes, last.segments) = (address.addr() as u64, length as u64, 1);
+        last.flags |= INLINE;
+    };
+    wr_set_inline_data_list(count: usize, list: *const ibv_data_buf), |last| {
+        let list = if list.is_null() { &[] } else { std::slice::from_raw_parts(list, count) };
+        last.bytes = list.iter().map(|part| part.length as u64).sum();
+        last.segments = count.try_into().unwrap_or(u8::MAX);
+        last.flags |= INLINE;
+    };
+    wr_set_ud_addr(ah: *mut ibv_ah, number: u32, qkey: u32), |last| {
+        (last.remote, last.key) = (number.into(), qkey);
+    };
+}
+
+const INLINE: u16 = 8;

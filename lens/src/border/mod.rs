@@ -1,0 +1,48 @@
+//! The border between a program and its devices: every call passes here, is observed, and may be refused.
+//!
+//! * [`control`]: the loaded functions, as a table in front of all providers.
+//! * [`context`], [`queue_pair`], [`extended_qp`], [`completion`], [`extended_cq`]: the functions that programs call
+//!   through pointers in objects, which [`adopt`] replaces.
+//! * [`table`], [`original`]: the records of objects, and the driver's functions in them.
+//! * [`show`], [`outcome`]: arguments and results as text.
+
+mod adopt;
+mod completion;
+mod context;
+mod control;
+mod extended_cq;
+mod extended_qp;
+mod flight;
+mod original;
+mod outcome;
+mod queue_pair;
+mod show;
+mod table;
+
+use std::sync::OnceLock;
+
+use rdma_mummy_sys::load::front::{self, InstallError};
+use rdma_mummy_sys::load::provider::Provider;
+
+use crate::count::PairSummary;
+
+/// Puts the border in front of all providers, once. Devices that were opened before stay without it.
+pub(crate) fn install() -> Result<(), InstallError> {
+    static INSTALLED: OnceLock<Result<(), InstallError>> = OnceLock::new();
+    let install = || {
+        let front = Provider::new("lens", control::ibverbs()).with_rdmacm(control::rdmacm());
+        // SAFETY: each function passes the call on, or fails as the manual page of its name documents.
+        unsafe { front::install(front) }
+    };
+    INSTALLED.get_or_init(install).clone()
+}
+
+/// The counts of all queue pairs, as values.
+pub(crate) fn pair_summaries() -> Vec<PairSummary> {
+    adopt::PAIRS.all().into_iter().map(queue_pair::QueuePair::summary).collect()
+}
+
+/// Sets the counts of all queue pairs to zero.
+pub(crate) fn start_counts() {
+    adopt::PAIRS.all().iter().for_each(|pair| pair.counts.start());
+}

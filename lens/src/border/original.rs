@@ -1,0 +1,86 @@
+//! The driver's function in an object, which ours replaces.
+
+use std::ffi::c_void;
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+/// A function pointer of type `F`, or none.
+pub(super) struct Original<F>(AtomicPtr<c_void>, PhantomData<F>);
+
+impl<F: Copy> Original<F> {
+    pub(super) const fn none() -> Self {
+        const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
+        Self(AtomicPtr::new(std::ptr::null_mut()), PhantomData)
+    }
+
+    /// The driver's function.
+    #[inline]
+    pub(super) fn get(&self) -> Option<F> {
+        let function = self.0.load(Ordering::Relaxed);
+        // SAFETY: `take` stored a function of this type, which has the size of a pointer.
+        (!function.is_null()).then(|| unsafe { std::mem::transmute_copy(&function) })
+    }
+
+    /// Replaces the function in `place` by `ours`, and keeps it. A null pointer stays: the driver lacks the function, and
+    /// programs check for that. So does `ours`.
+    ///
+    /// # Safety
+    ///
+    /// `place` can be read and written, and no other thread uses it.
+    pub(super) unsafe fn take(&self, place: *mut Option<F>, ours: F) {
+        // SAFETY: by contract `place` is readable; an optional function has the representation of a pointer.
+        let (found, ours): (*mut c_void, *mut c_void) =
+            unsafe { (place.cast::<*mut c_void>().read(), std::mem::transmute_copy(&ours)) };
+        if found == ours {
+            return;
+        }
+        self.0.store(found, Ordering::Relaxed);
+        if !found.is_null() {
+            // SAFETY: by contract `place` is writable.
+            unsafe { place.cast::<*mut c_void>().write(ours) };
+        }
+    }
+}
+
+impl<F> fmt::Debug for Original<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Original").field(&self.0).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Add = extern "C" fn(i32) -> i32;
+
+    extern "C" fn driver(number: i32) -> i32 {
+        number + 1
+    }
+
+    extern "C" fn ours(number: i32) -> i32 {
+        number + 2
+    }
+
+    #[test]
+    fn function_is_taken_once() {
+        let original = Original::<Add>::none();
+        let mut place: Option<Add> = Some(driver);
+        for _ in 0..2 {
+            // SAFETY: the variable is this thread's.
+            unsafe { original.take(&raw mut place, ours) };
+            assert_eq!(place.map(|function| function(0)), Some(2));
+            assert_eq!(original.get().map(|function| function(0)), Some(1));
+        }
+    }
+
+    #[test]
+    fn missing_function_stays_missing() {
+        let original = Original::<Add>::none();
+        let mut place: Option<Add> = None;
+        // SAFETY: the variable is this thread's.
+        unsafe { original.take(&raw mut place, ours) };
+        assert!(place.is_none() && original.get().is_none());
+    }
+}

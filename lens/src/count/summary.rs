@@ -1,0 +1,165 @@
+//! The counts as values and as a table, like that of `strace -c`.
+
+use std::fmt;
+use std::sync::atomic::Ordering;
+
+use super::{Counts, KINDS, RETIRED, VERBS, lock};
+
+/// What was counted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Summary {
+    /// Calls of verbs, by name.
+    pub verbs: Vec<VerbSummary>,
+    /// Queue pairs, in the order of their destruction, then those that exist.
+    pub pairs: Vec<PairSummary>,
+}
+
+/// The calls of a verb.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct VerbSummary {
+    /// The name.
+    pub verb: &'static str,
+    /// The number of calls.
+    pub calls: u64,
+    /// Calls that failed.
+    pub errors: u64,
+    /// The sum of their times.
+    pub nanoseconds: u64,
+}
+
+/// The requests of a queue pair.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PairSummary {
+    /// The number of the queue pair.
+    pub qp: u32,
+    /// Requests by operation, without those that never occurred.
+    pub operations: Vec<Operation>,
+    /// Requests that the device refused.
+    pub refused: u64,
+    /// Messages that it received, and their bytes.
+    pub received: u64,
+    /// The bytes of these messages.
+    pub received_bytes: u64,
+    /// Receives that failed.
+    pub failed_receives: u64,
+    /// Requests that have not completed.
+    pub in_flight: u64,
+}
+
+/// Requests of one kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Operation {
+    /// `send`, `write`, `read`, `atomic` or `other`.
+    pub name: &'static str,
+    /// Posted requests.
+    pub requests: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Completions without an error. Unsignaled requests have none.
+    pub completions: u64,
+    /// Completions with an error.
+    pub errors: u64,
+    /// Nanoseconds from the post to the completion, as the program polled it: the median, of one in eight requests.
+    pub median: Option<u64>,
+    /// The 99th percentile of these times.
+    pub p99: Option<u64>,
+}
+
+impl PairSummary {
+    pub(crate) fn new(qp: u32, counts: &Counts, in_flight: u64) -> Self {
+        let operations = KINDS.iter().zip(&counts.kinds).filter_map(|(name, kind)| {
+            let [requests, bytes, completions, errors] = kind.counters().map(|counter| counter.load(Ordering::Relaxed));
+            let (median, p99) = (kind.times.quantile(0.5), kind.times.quantile(0.99));
+            (requests + errors > 0).then_some(Operation { name, requests, bytes, completions, errors, median, p99 })
+        });
+        let [refused, _, received, received_bytes, failed_receives] =
+            counts.counters().map(|counter| counter.load(Ordering::Relaxed));
+        Self { qp, operations: operations.collect(), refused, received, received_bytes, failed_receives, in_flight }
+    }
+
+    /// Whether nothing happened on it.
+    pub(super) fn is_idle(&self) -> bool {
+        self.operations.is_empty() && self.refused + self.received + self.failed_receives == 0
+    }
+}
+
+impl Summary {
+    /// The counts until now, with the queue pairs that exist.
+    pub(crate) fn with(existing: Vec<PairSummary>) -> Self {
+        let verbs = lock(&VERBS)
+            .iter()
+            .map(|(verb, counts)| VerbSummary {
+                verb,
+                calls: counts.calls,
+                errors: counts.errors,
+                nanoseconds: counts.nanoseconds,
+            })
+            .collect();
+        let mut pairs = lock(&RETIRED).clone();
+        pairs.extend(existing.into_iter().filter(|pair| !pair.is_idle()));
+        Self { verbs, pairs }
+    }
+}
+
+/// A time to three digits, with its unit.
+struct Time(Option<u64>);
+
+impl fmt::Display for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = match self.0 {
+            None => "-".to_owned(),
+            Some(ns) if ns < 1000 => format!("{ns} ns"),
+            Some(ns) if ns < 1_000_000 => format!("{:.1} us", ns as f64 / 1e3),
+            Some(ns) if ns < 1_000_000_000 => format!("{:.1} ms", ns as f64 / 1e6),
+            Some(ns) => format!("{:.1} s", ns as f64 / 1e9),
+        };
+        f.pad(&text)
+    }
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{:>10} {:>10} {:>8}  verb", "time", "calls", "errors")?;
+        let mut verbs: Vec<&VerbSummary> = self.verbs.iter().collect();
+        verbs.sort_by_key(|verb| std::cmp::Reverse(verb.nanoseconds));
+        for verb in verbs {
+            writeln!(f, "{:>10} {:>10} {:>8}  {}", Time(Some(verb.nanoseconds)), verb.calls, verb.errors, verb.verb)?;
+        }
+        writeln!(
+            f,
+            "\n{:>10}  {:<8} {:>10} {:>14} {:>8} {:>8} {:>10} {:>10}",
+            "qp", "requests", "posted", "bytes", "errors", "flight", "p50", "p99"
+        )?;
+        for pair in &self.pairs {
+            let number = format!("{:#x}", pair.qp);
+            for row in &pair.operations {
+                writeln!(
+                    f,
+                    "{number:>10}  {:<8} {:>10} {:>14} {:>8} {:>8} {:>10} {:>10}",
+                    row.name,
+                    row.requests,
+                    row.bytes,
+                    row.errors,
+                    pair.in_flight,
+                    Time(row.median),
+                    Time(row.p99)
+                )?;
+            }
+            if pair.received + pair.failed_receives > 0 {
+                writeln!(
+                    f,
+                    "{number:>10}  {:<8} {:>10} {:>14} {:>8}",
+                    "receive", pair.received, pair.received_bytes, pair.failed_receives
+                )?;
+            }
+            if pair.refused > 0 {
+                writeln!(f, "{number:>10}  {:<8} {:>10}", "refused", pair.refused)?;
+            }
+        }
+        Ok(())
+    }
+}

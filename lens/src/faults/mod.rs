@@ -1,0 +1,221 @@
+//! Faults: which calls and requests fail, and how.
+
+mod schedule;
+
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::{mem, ptr};
+
+use rdma_mummy_sys as ffi;
+use rdma_mummy_sys::load::front;
+
+use crate::state::{self, FAULTS};
+use schedule::{Action, HowOften, Pair, Place};
+
+pub use schedule::{Schedule, ScheduleError};
+
+/// What a queue pair has for its faults.
+#[derive(Debug)]
+pub(crate) struct OfPair {
+    number: AtomicU32,
+    address: AtomicPtr<ffi::ibv_qp>,
+    /// Its place in the order of creation.
+    nth: AtomicU32,
+    /// The status of the next completion with an error; zero for none.
+    status: AtomicU32,
+    /// Its identifier of librdmacm, if it has one.
+    id: AtomicPtr<ffi::rdma_cm_id>,
+}
+
+static MADE: AtomicU32 = AtomicU32::new(0);
+static PLAN: RwLock<Option<Arc<Plan>>> = RwLock::new(None);
+
+/// A schedule that is in force.
+struct Plan {
+    seed: u64,
+    schedule: Schedule,
+    /// How often the place of each fault was reached.
+    reached: Vec<AtomicU64>,
+}
+
+impl OfPair {
+    pub(crate) const fn new() -> Self {
+        Self {
+            number: AtomicU32::new(0),
+            address: AtomicPtr::new(ptr::null_mut()),
+            nth: AtomicU32::new(0),
+            status: AtomicU32::new(0),
+            id: AtomicPtr::new(ptr::null_mut()),
+        }
+    }
+
+    pub(crate) fn start(&self, qp: *mut ffi::ibv_qp, number: u32) {
+        self.number.store(number, Ordering::Relaxed);
+        self.address.store(qp, Ordering::Relaxed);
+        self.nth.store(MADE.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
+        self.status.store(0, Ordering::Relaxed);
+        self.id.store(ptr::null_mut(), Ordering::Relaxed);
+    }
+
+    pub(crate) fn set_id(&self, id: *mut ffi::rdma_cm_id) {
+        self.id.store(id, Ordering::Relaxed);
+    }
+
+    /// The status that the next completion of a request with an error gets in place of its own.
+    pub(crate) fn next_status(&self) -> Option<ffi::ibv_wc_status> {
+        let status = self.status.swap(0, Ordering::Relaxed);
+        (status != 0).then_some(ffi::ibv_wc_status(status))
+    }
+}
+
+/// Puts a schedule into force. Queue pairs are counted from now on.
+pub(crate) fn start(schedule: Schedule, seed: u64) {
+    let reached = schedule.0.iter().map(|_| AtomicU64::new(0)).collect();
+    MADE.store(0, Ordering::Relaxed);
+    let is_empty = schedule.is_empty();
+    *PLAN.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(Plan { seed, schedule, reached }));
+    if !is_empty {
+        state::switch_on(FAULTS);
+    }
+}
+
+pub(crate) fn stop() {
+    state::switch_off(FAULTS);
+    *PLAN.write().unwrap_or_else(PoisonError::into_inner) = None;
+}
+
+fn plan() -> Option<Arc<Plan>> {
+    PLAN.read().unwrap_or_else(PoisonError::into_inner).clone()
+}
+
+impl Plan {
+    /// The action of the first fault whose turn it is, of those at a place and with an action of a kind.
+    fn action(&self, is_at: impl Fn(&Place) -> bool, is_kind: impl Fn(Action) -> bool) -> Option<Action> {
+        let mut chosen = None;
+        for (index, (fault, reached)) in self.schedule.0.iter().zip(&self.reached).enumerate() {
+            if !is_at(&fault.place) || !is_kind(fault.action) {
+                continue;
+            }
+            let before = reached.fetch_add(1, Ordering::Relaxed);
+            let is_due = match fault.how_often {
+                HowOften::After(count) => before == count,
+                HowOften::Each => true,
+                HowOften::Chance(chance) => share(self.seed, index as u64, before) < chance,
+            };
+            if is_due && chosen.is_none() {
+                chosen = Some(fault.action);
+            }
+        }
+        chosen
+    }
+}
+
+/// A number from zero to one that depends on nothing else: a schedule, a seed and a sequence of calls give the faults.
+fn share(seed: u64, fault: u64, occurrence: u64) -> f64 {
+    // SplitMix64 of the three numbers.
+    let mut mixed = seed ^ fault.wrapping_mul(0xd6e8_feb8_6659_fd93) ^ occurrence.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    for factor in [0xbf58_476d_1ce4_e5b9_u64, 0x94d0_49bb_1331_11eb] {
+        mixed = (mixed ^ mixed >> 30).wrapping_mul(factor);
+    }
+    (mixed ^ mixed >> 31) as f64 / u64::MAX as f64
+}
+
+fn is_of(place: &Pair, pair: &OfPair) -> bool {
+    match place {
+        Pair::Any => true,
+        Pair::Nth(nth) => pair.nth.load(Ordering::Relaxed) == *nth,
+        Pair::Numbered(number) => pair.number.load(Ordering::Relaxed) == *number,
+    }
+}
+
+fn errno_of(action: Option<Action>) -> Option<i32> {
+    match action {
+        Some(Action::Fail(code)) => Some(code),
+        _ => None,
+    }
+}
+
+/// Whether a line means `verb`: also in the variant that the header or the program uses in its place.
+fn is_verb(name: &str, verb: &str) -> bool {
+    verb.strip_prefix(name).is_some_and(|rest| matches!(rest, "" | "_ex" | "_iova" | "_iova2"))
+}
+
+/// The errno value with which a call of `verb` fails.
+pub(crate) fn refuse_call(verb: &str) -> Option<i32> {
+    errno_of(plan()?.action(|place| matches!(place, Place::Calls(name) if is_verb(name, verb)), |_| true))
+}
+
+/// The errno value with which a call that posts send requests fails.
+pub(crate) fn refuse_post(pair: &OfPair) -> Option<i32> {
+    let is_at = |place: &Place| matches!(place, Place::Posts(of) if is_of(of, pair));
+    errno_of(plan()?.action(is_at, |action| matches!(action, Action::Fail(_))))
+}
+
+/// The errno value with which a call that posts receives fails.
+pub(crate) fn refuse_receive(pair: &OfPair) -> Option<i32> {
+    errno_of(plan()?.action(|place| matches!(place, Place::Receives(of) if is_of(of, pair)), |_| true))
+}
+
+/// What the event of the connection manager is reported as.
+pub(crate) fn report(event: u32) -> Option<u32> {
+    match plan()?.action(|place| *place == Place::Events(event), |_| true) {
+        Some(Action::Report(other)) => Some(other),
+        _ => None,
+    }
+}
+
+/// Called before a program posts: faults of the queue pair itself.
+pub(crate) fn before_post(pair: &OfPair) {
+    let Some(plan) = plan() else { return };
+    let is_at = |place: &Place| matches!(place, Place::Posts(of) if is_of(of, pair));
+    match plan.action(is_at, |action| !matches!(action, Action::Fail(_))) {
+        Some(Action::Complete(status)) => {
+            pair.status.store(status, Ordering::Relaxed);
+            // A device moves the queue pair there too, and the rest of its requests is flushed.
+            // SAFETY: the program posts to the queue pair, so it is live. The attributes are plain numbers.
+            unsafe {
+                let mut attr: ffi::ibv_qp_attr = mem::zeroed();
+                attr.qp_state = ffi::ibv_qp_state::IBV_QPS_ERR;
+                let mask = ffi::ibv_qp_attr_mask::IBV_QP_STATE.0.cast_signed();
+                front::pass(|| ffi::ibv_modify_qp(pair.address.load(Ordering::Relaxed), &raw mut attr, mask));
+            }
+        }
+        Some(Action::Disconnect) => {
+            let id = pair.id.load(Ordering::Relaxed);
+            if !id.is_null() {
+                // SAFETY: the queue pair is live, and so is its identifier.
+                unsafe { front::pass(|| ffi::rdma_disconnect(id)) };
+            }
+        }
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn due(line: &str, seed: u64, count: usize) -> Vec<bool> {
+        let schedule: Schedule = line.parse().unwrap();
+        let reached = schedule.0.iter().map(|_| AtomicU64::new(0)).collect();
+        let plan = Plan { seed, schedule, reached };
+        (0..count).map(|_| plan.action(|_| true, |_| true).is_some()).collect()
+    }
+
+    #[test]
+    fn fault_is_due_once_after_its_count() {
+        assert_eq!(due("after 2 posts: disconnect", 0, 5), [false, false, true, false, false]);
+        assert_eq!(due("each post: disconnect", 0, 3), [true; 3]);
+    }
+
+    #[test]
+    fn seed_decides_chances() {
+        let first = due("10 % of posts: disconnect", 1, 10_000);
+        assert_eq!(first, due("10 % of posts: disconnect", 1, 10_000));
+        assert_ne!(first, due("10 % of posts: disconnect", 2, 10_000));
+        let count = first.iter().filter(|is| **is).count();
+        assert!((900..1100).contains(&count), "{count}");
+        assert!(!due("0 % of posts: disconnect", 3, 100).contains(&true));
+        assert!(!due("100 % of posts: disconnect", 3, 100).contains(&false));
+    }
+}

@@ -1,0 +1,167 @@
+//! A lens between a program and its RDMA devices: it shows, counts and fails the calls that pass.
+//!
+//! ```
+//! use rdma_lens::{Format, Lens};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let lens = Lens::builder()
+//!     .trace(Format::Text, std::io::stderr()) // each call, request and completion
+//!     .count() // and the sums of them
+//!     .faults("after 2 calls of ibv_reg_mr: fail with ENOMEM".parse()?, 7)
+//!     .install()?; // before devices are opened
+//! // … the program
+//! println!("{}", lens.summary());
+//! lens.finish()?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The lens works on the devices of the system and on those of providers in this process, such as softrnic. It replaces
+//! function pointers in the objects of the driver; their addresses do not change. Calls that bypass libibverbs pass by it:
+//! those of mlx5dv and efadv, except for the objects that they share with libibverbs.
+//!
+//! A child that was forked has no lens.
+
+mod border;
+mod count;
+mod faults;
+mod moment;
+mod names;
+mod record;
+mod state;
+mod trace;
+
+use std::fmt;
+use std::io::{self, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rdma_mummy_sys::load::front;
+
+pub use count::{Operation, PairSummary, Summary, VerbSummary};
+pub use faults::{Schedule, ScheduleError};
+pub use record::{Record, Request, What};
+pub use trace::Format;
+
+static IN_USE: AtomicBool = AtomicBool::new(false);
+
+/// The lens of this process. Dropping it ends the trace and the faults.
+#[derive(Debug)]
+#[must_use = "dropping it ends the trace and the faults"]
+pub struct Lens {
+    is_finished: bool,
+}
+
+/// What a lens does.
+#[derive(Default)]
+#[must_use = "`install` puts the lens into the process"]
+pub struct Builder {
+    trace: Option<(Format, Box<dyn Write + Send>)>,
+    counts: bool,
+    faults: Option<(Schedule, u64)>,
+}
+
+/// Why a lens could not be installed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum InstallError {
+    /// The process has one.
+    #[error("this process has a lens: finish or drop it first")]
+    InUse,
+    /// Another component stands in front of all providers.
+    #[error("cannot see the calls of this process: {0}")]
+    Front(#[from] front::InstallError),
+    /// The thread that writes the trace cannot start.
+    #[error("cannot start the thread that writes the trace: {0}")]
+    Thread(#[source] io::Error),
+}
+
+impl Lens {
+    /// A lens that does nothing yet.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// What was counted until now.
+    pub fn summary(&self) -> Summary {
+        Summary::with(border::pair_summaries())
+    }
+
+    /// Ends the faults and the trace.
+    ///
+    /// # Errors
+    ///
+    /// The first error of the trace's sink, after which it was not written.
+    pub fn finish(mut self) -> io::Result<()> {
+        self.end()
+    }
+
+    fn end(&mut self) -> io::Result<()> {
+        if std::mem::replace(&mut self.is_finished, true) {
+            return Ok(());
+        }
+        faults::stop();
+        state::switch_off(state::COUNT);
+        let written = trace::stop();
+        IN_USE.store(false, Ordering::Release);
+        written
+    }
+}
+
+impl Drop for Lens {
+    fn drop(&mut self) {
+        // `finish` returns the error.
+        let _ = self.end();
+    }
+}
+
+impl Builder {
+    /// Writes each call, request and completion to `sink`, on a thread of its own.
+    pub fn trace(mut self, format: Format, sink: impl Write + Send + 'static) -> Self {
+        self.trace = Some((format, Box::new(sink)));
+        self
+    }
+
+    /// Counts calls, requests, bytes and errors, and takes times from post to completion.
+    pub fn count(mut self) -> Self {
+        self.counts = true;
+        self
+    }
+
+    /// Puts the faults of a schedule into force. The same seed on the same sequence of calls gives the same faults.
+    pub fn faults(mut self, schedule: Schedule, seed: u64) -> Self {
+        self.faults = Some((schedule, seed));
+        self
+    }
+
+    /// Puts the lens into the process. Devices that were opened before stay without it.
+    ///
+    /// # Errors
+    ///
+    /// See [`InstallError`].
+    pub fn install(self) -> Result<Lens, InstallError> {
+        if IN_USE.swap(true, Ordering::AcqRel) {
+            return Err(InstallError::InUse);
+        }
+        let lens = Lens { is_finished: false };
+        border::install()?;
+        state::forget_in_children();
+        if let Some((format, sink)) = self.trace {
+            trace::start(format, sink).map_err(InstallError::Thread)?;
+        }
+        if self.counts {
+            count::start();
+            border::start_counts();
+            state::switch_on(state::COUNT);
+        }
+        if let Some((schedule, seed)) = self.faults {
+            faults::start(schedule, seed);
+        }
+        Ok(lens)
+    }
+}
+
+impl fmt::Debug for Builder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder").field("counts", &self.counts).field("faults", &self.faults).finish_non_exhaustive()
+    }
+}

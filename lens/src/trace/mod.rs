@@ -1,0 +1,148 @@
+//! The trace: threads record what they do, and one thread writes it.
+
+mod ring;
+
+use std::fmt;
+use std::io::{self, Write};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use rdma_mummy_sys::process;
+
+use crate::moment::Moment;
+use crate::record::{Record, What};
+use crate::state;
+
+/// How a trace is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Format {
+    /// A line a record, as strace writes.
+    #[default]
+    Text,
+    /// A JSON object a line, which `lens explain` reads.
+    Json,
+}
+
+/// A call of a verb.
+pub(crate) struct Call {
+    pub(crate) at: u64,
+    pub(crate) thread: u32,
+    pub(crate) verb: &'static str,
+    pub(crate) arguments: Vec<(String, String)>,
+    pub(crate) result: String,
+    pub(crate) error: Option<String>,
+    pub(crate) is_injected: bool,
+}
+
+/// Where the trace goes, and what is not written yet.
+struct Trace {
+    sink: Option<(Format, Box<dyn Write + Send>)>,
+    /// The first error of the sink, after which nothing is written.
+    error: Option<io::Error>,
+    /// Records after the last cut: another thread may still record one before them.
+    later: Vec<Record>,
+    has_thread: bool,
+}
+
+static TRACE: Mutex<Trace> = Mutex::new(Trace { sink: None, error: None, later: Vec::new(), has_thread: false });
+static CALLS: Mutex<Vec<Call>> = Mutex::new(Vec::new());
+static STOPPED: Condvar = Condvar::new();
+/// How long the writer sleeps between two passes.
+const PAUSE: Duration = Duration::from_millis(10);
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub(crate) fn call(call: Call) {
+    lock(&CALLS).push(call);
+}
+
+#[inline]
+pub(crate) fn moment(moment: Moment) {
+    ring::push(moment);
+}
+
+/// Starts to write to `sink`.
+pub(crate) fn start(format: Format, sink: Box<dyn Write + Send>) -> io::Result<()> {
+    let mut trace = lock(&TRACE);
+    trace.sink = Some((format, sink));
+    trace.error = None;
+    let program = std::env::args_os().next().unwrap_or_default().to_string_lossy().into_owned();
+    let start = What::Start { program, process: std::process::id() };
+    trace.later = vec![Record { at: state::now(), thread: 0, what: start, injected: false }];
+    if !trace.has_thread {
+        let builder = thread::Builder::new().name("lens".to_owned());
+        process::without_signals(|| builder.spawn(write_often))?;
+        trace.has_thread = true;
+    }
+    state::switch_on(state::TRACE);
+    Ok(())
+}
+
+/// Writes what is left, and closes the sink.
+pub(crate) fn stop() -> io::Result<()> {
+    state::switch_off(state::TRACE);
+    let mut trace = lock(&TRACE);
+    trace.write(u64::MAX);
+    let flushed = trace.sink.take().map_or(Ok(()), |(_, mut sink)| sink.flush());
+    STOPPED.notify_all();
+    trace.error.take().map_or(flushed, Err)
+}
+
+fn write_often() {
+    let mut trace = lock(&TRACE);
+    while trace.sink.is_some() {
+        trace.write(state::now().saturating_sub(PAUSE.as_nanos() as u64));
+        trace = STOPPED.wait_timeout(trace, PAUSE).unwrap_or_else(PoisonError::into_inner).0;
+    }
+    trace.has_thread = false;
+}
+
+impl Trace {
+    /// Writes all records up to the time `cut`, in their order.
+    fn write(&mut self, cut: u64) {
+        let mut moments = Vec::new();
+        let dropped = ring::take(&mut moments);
+        let calls = std::mem::take(&mut *lock(&CALLS));
+        self.later.extend(calls.into_iter().map(Record::from));
+        self.later.extend(moments.into_iter().map(Record::from));
+        self.later.sort_by_key(|record| record.at);
+        let rest = self.later.split_off(self.later.partition_point(|record| record.at <= cut));
+        let mut records = std::mem::replace(&mut self.later, rest);
+        if dropped > 0 {
+            let what = What::Dropped { moments: dropped };
+            records.push(Record { at: state::now(), thread: 0, what, injected: false });
+        }
+        let Some((format, sink)) = &mut self.sink else { return };
+        if self.error.is_some() {
+            return;
+        }
+        let written = records.iter().try_for_each(|record| match format {
+            Format::Text => writeln!(sink, "{record}"),
+            Format::Json => {
+                serde_json::to_writer(&mut *sink, record)?;
+                writeln!(sink)
+            }
+        });
+        self.error = written.and_then(|()| sink.flush()).err();
+    }
+}
+
+impl From<Call> for Record {
+    fn from(call: Call) -> Self {
+        let Call { at, thread, verb, arguments, result, error, is_injected } = call;
+        // Some functions of the library have a macro of the name without the underscore.
+        let verb = verb.trim_start_matches('_').to_owned();
+        let what = What::Call { verb, arguments, result, error };
+        Self { at, thread, what, injected: is_injected }
+    }
+}
+
+impl fmt::Debug for Trace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Trace").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,130 @@
+//! Faults, and what a program sees of them.
+
+use rdma_lens::What;
+use sideway::ibverbs::completion::WorkCompletionStatus;
+use sideway::ibverbs::queue_pair::{
+    BasicQueuePair, ExtendedQueuePair, PostSendGuard, QueuePairAttributeMask, QueuePairState,
+};
+use sideway::ibverbs::work_request::WorkRequestFlags;
+use sideway_tests::loopback::{Give, Kind, Loopback, QueueKind};
+
+use crate::support::{Session, calls, completions};
+
+fn post<Q: Kind>(pair: &mut Loopback<Q>, wr_id: u64) -> Result<(), Box<dyn std::error::Error>> {
+    let range = pair.near.range(0, 8);
+    let (rkey, address) = pair.far.remote(0);
+    let mut batch = pair.near.qp.start_post_send();
+    batch.construct_wr(wr_id, WorkRequestFlags::Signaled).setup_write(rkey, address).give(range);
+    batch.post().map_err(Into::into)
+}
+
+#[test]
+fn call_is_refused_with_the_error_of_the_schedule() {
+    let session = Session::with_faults("after 1 calls of ibv_reg_mr: fail with ENOMEM");
+    let context = sideway_tests::device::open();
+    let pd = context.alloc_pd().unwrap();
+    let flags = sideway::ibverbs::AccessFlags::LocalWrite;
+    let _first = pd.reg_owned_mr(64, flags).unwrap();
+    let error = pd.reg_owned_mr(64, flags).unwrap_err();
+    assert!(error.to_string().contains("ENOMEM"), "{error}");
+    let _third = pd.reg_owned_mr(64, flags).unwrap();
+    let records = session.records();
+    let injected: Vec<&What> = records.iter().filter(|record| record.injected).map(|record| &record.what).collect();
+    assert!(matches!(injected[..], [What::Call { error: Some(error), .. }] if error == "ENOMEM"), "{injected:?}");
+}
+
+fn post_is_refused<Q: Kind>(queue: QueueKind) {
+    let session = Session::with_faults("after 1 posts on qp 1: fail with ENOMEM");
+    let mut pair = Loopback::<Q>::new(queue);
+    post(&mut pair, 1).unwrap();
+    let error = post(&mut pair, 2).unwrap_err();
+    assert!(error.to_string().contains("ENOMEM"), "{error}");
+    // The queue pair works on: the device does not know of it.
+    post(&mut pair, 3).unwrap();
+    assert_eq!([pair.near.success().wr_id, pair.near.success().wr_id], [1, 3]);
+    drop(pair);
+    let records = session.records();
+    let refused = records.iter().filter(|record| record.injected && matches!(record.what, What::Refused { .. }));
+    assert_eq!(refused.count(), 1);
+    assert_eq!(completions(&records).len(), 2);
+}
+
+#[test]
+fn post_is_refused_on_a_basic_queue_pair() {
+    post_is_refused::<BasicQueuePair>(QueueKind::Basic);
+}
+
+#[test]
+fn post_is_refused_on_an_extended_queue_pair() {
+    post_is_refused::<ExtendedQueuePair>(QueueKind::Extended);
+}
+
+fn request_fails_and_the_rest_is_flushed<Q: Kind>(queue: QueueKind) {
+    let session = Session::with_faults("after 2 posts on qp 1: complete with RETRY_EXC");
+    let mut pair = Loopback::<Q>::new(queue);
+    for wr_id in 1..=2 {
+        post(&mut pair, wr_id).unwrap();
+        assert_eq!(pair.near.success().wr_id, wr_id);
+    }
+    for wr_id in 3..=4 {
+        post(&mut pair, wr_id).unwrap();
+    }
+    let found =
+        [pair.near.completion(), pair.near.completion()].map(|completion| (completion.wr_id, completion.status));
+    assert_eq!(
+        found,
+        [(3, WorkCompletionStatus::RetryCounterExceededError), (4, WorkCompletionStatus::WorkRequestFlushedError)]
+    );
+    assert_eq!(pair.near.qp.query(QueuePairAttributeMask::State).unwrap().0.state(), QueuePairState::Error);
+    drop(pair);
+    let records = session.records();
+    let injected: Vec<&What> = records.iter().filter(|record| record.injected).map(|record| &record.what).collect();
+    assert!(matches!(injected[..], [What::Completion { wr_id: 3, .. }]), "{injected:?}");
+    // The fault's own call is not one of the program.
+    assert_eq!(calls(&records, "ibv_modify_qp").len(), 6);
+}
+
+#[test]
+fn request_fails_on_a_basic_queue_pair() {
+    request_fails_and_the_rest_is_flushed::<BasicQueuePair>(QueueKind::Basic);
+}
+
+#[test]
+fn request_fails_on_an_extended_queue_pair() {
+    request_fails_and_the_rest_is_flushed::<ExtendedQueuePair>(QueueKind::Extended);
+}
+
+#[test]
+fn seed_repeats_the_faults() {
+    let run = |seed| {
+        let faults =
+            |builder: rdma_lens::Builder| builder.faults("20 % of posts: fail with EAGAIN".parse().unwrap(), seed);
+        let session = Session::new(rdma_lens::Format::Text, faults);
+        let mut pair = Loopback::<BasicQueuePair>::new(QueueKind::Basic);
+        let results: Vec<bool> = (0..200)
+            .map(|wr_id| {
+                let is_posted = post(&mut pair, wr_id).is_ok();
+                if is_posted {
+                    pair.near.success();
+                }
+                is_posted
+            })
+            .collect();
+        drop(session);
+        results
+    };
+    let first = run(1);
+    assert!(first.contains(&false) && first.contains(&true));
+    assert_eq!(first, run(1));
+    assert_ne!(first, run(2));
+}
+
+#[test]
+fn faults_end_with_the_lens() {
+    let session = Session::with_faults("each post: fail with ENOMEM");
+    let mut pair = Loopback::<BasicQueuePair>::new(QueueKind::Basic);
+    post(&mut pair, 1).unwrap_err();
+    drop(session);
+    post(&mut pair, 2).unwrap();
+    pair.near.success();
+}

@@ -1,0 +1,7 @@
+//! The lens on softrnic. A process has one lens, so a lock orders the tests.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+mod faults;
+mod support;
+mod traces;
