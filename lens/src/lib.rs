@@ -24,6 +24,7 @@
 
 mod border;
 mod count;
+pub mod environment;
 mod faults;
 mod moment;
 mod names;

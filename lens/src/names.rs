@@ -133,6 +133,16 @@ names! {
 }
 
 names! {
+    /// `rdma_port_space`.
+    port_space(rdma_port_space: u32) {
+        RDMA_PS_IPOIB => "IPOIB",
+        RDMA_PS_TCP => "TCP",
+        RDMA_PS_UDP => "UDP",
+        RDMA_PS_IB => "IB",
+    }
+}
+
+names! {
     /// `rdma_cm_event_type`.
     cm_event(rdma_cm_event_type: u32) {
         RDMA_CM_EVENT_ADDR_RESOLVED => "ADDR_RESOLVED",

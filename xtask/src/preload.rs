@@ -16,10 +16,12 @@ use crate::repo;
 
 /// The package.
 const PACKAGE: &str = "softrnic-preload";
+/// The package of the program that uses the same library.
+const LENS: &str = "rdma-lens-cli";
 /// The folder of its version scripts.
 const SOURCES: &str = "softrnic/preload";
 
-/// Build softrnic for C programs into target/preload: softrnic-run and the libraries that it sets up
+/// Build softrnic for C programs into target/preload: softrnic-run, lens, and the libraries that they set up
 #[derive(Args, Debug)]
 pub(crate) struct Preload;
 
@@ -60,14 +62,17 @@ pub(crate) fn build(root: &Path, beside: &[&str]) -> Result<Built> {
     link_rdmacm(root, &libraries)?;
     cargo(root, beside, &[])?;
     link(root, &archive, &folder.join("libsoftrnic_preload.so"))?;
-    place(&release.join("softrnic-run"), &folder.join("softrnic-run"))?;
+    for program in ["softrnic-run", "lens"] {
+        place(&release.join(program), &folder.join(program))?;
+    }
     Ok(Built { run: folder.join("softrnic-run"), libraries })
 }
 
 fn cargo(root: &Path, beside: &[&str], more: &[&str]) -> Result<()> {
     let mut command = repo::cargo(root);
     // The dependencies of examples take part in the choice of features, so both builds name them.
-    command.args(["build", "--release", "--lib", "--bins", "--examples", "--package", PACKAGE]).args(beside).args(more);
+    command.args(["build", "--release", "--lib", "--bins", "--examples", "--package", PACKAGE, "--package", LENS]);
+    command.args(beside).args(more);
     repo::build(command)
 }
 

@@ -94,6 +94,7 @@ impl QueuePair {
                 errno: errno.try_into().unwrap_or(u8::MAX),
                 bytes: count,
                 is_injected,
+                thread: state::thread(),
                 ..Moment::default()
             });
         }

@@ -60,7 +60,13 @@ macro_rules! open_enums {
     )* };
 }
 
-open_enums!(ibv_wc_status ibv_rate ibv_wr_opcode ibv_node_type ibv_port_state ib_uverbs_advise_mr_advice rdma_port_space);
+open_enums!(ibv_wc_status ibv_rate ibv_wr_opcode ibv_node_type ibv_port_state ib_uverbs_advise_mr_advice);
+
+impl Show for rdma_port_space {
+    unsafe fn show(self, name: &str, to: &mut Arguments) {
+        push(to, name, names::port_space(self.0));
+    }
+}
 
 impl Show for ibv_event_type {
     unsafe fn show(self, name: &str, to: &mut Arguments) {

@@ -159,6 +159,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 pub(crate) fn call(verb: &'static str, nanoseconds: u64, failed: bool) {
+    let verb = verb.trim_start_matches('_');
     let mut verbs = lock(&VERBS);
     let counts = verbs.entry(verb).or_default();
     counts.calls += 1;

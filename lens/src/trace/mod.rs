@@ -120,13 +120,16 @@ impl Trace {
         if self.error.is_some() {
             return;
         }
+        // One write of whole lines, because other processes may append to the file.
+        let mut lines = Vec::new();
         let written = records.iter().try_for_each(|record| match format {
-            Format::Text => writeln!(sink, "{record}"),
+            Format::Text => writeln!(lines, "{record}"),
             Format::Json => {
-                serde_json::to_writer(&mut *sink, record)?;
-                writeln!(sink)
+                serde_json::to_writer(&mut lines, record)?;
+                writeln!(lines)
             }
         });
+        let written = written.and_then(|()| sink.write_all(&lines));
         self.error = written.and_then(|()| sink.flush()).err();
     }
 }

@@ -1,7 +1,11 @@
-//! Registers softrnic once, and marks the threads that are in its functions.
+//! Registers softrnic once, installs the lens if there is one, and marks the threads that are in its functions.
 
 use std::cell::Cell;
+use std::env;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use rdma_lens::environment::{self, Environment};
 
 /// This is a flag instead of a `Once`. If the process forked while another thread ran a `Once`, the child would block
 /// in it forever.
@@ -48,17 +52,48 @@ pub(crate) fn ready() -> Inside {
 fn register() {
     // If several threads call this function at the same time, they wait in `register` for the first one. Only one of
     // them prints the error.
-    softrnic::serve_files();
-    let registered = softrnic::register();
-    if !REGISTERED.swap(true, Ordering::AcqRel)
-        && let Err(error) = registered
-    {
-        print_error(&error);
+    let wants_devices = env::var_os(RUN).is_some() || !environment::is_set();
+    let registered = if wants_devices {
+        softrnic::serve_files();
+        softrnic::register()
+    } else {
+        Ok(())
+    };
+    if !REGISTERED.swap(true, Ordering::AcqRel) {
+        if let Err(error) = registered {
+            print_error(&format!("softrnic: cannot add soft devices: {error}"));
+        }
+        install_lens();
+    }
+}
+
+/// `softrnic-run` sets this variable. Without it, a program under `lens run` has only the devices of the system.
+const RUN: &str = "SOFTRNIC_RUN";
+
+static LENS: Mutex<Option<Environment>> = Mutex::new(None);
+
+/// Installs the lens that the environment describes, until the process exits.
+fn install_lens() {
+    extern "C" fn at_exit() {
+        // A child of fork(2) has no lens: the lock may be held in it forever.
+        let ended = LENS.try_lock().ok().and_then(|mut lens| lens.take()).map_or(Ok(()), Environment::finish);
+        if let Err(error) = ended {
+            print_error(&format!("lens: {error}"));
+        }
+    }
+    match Environment::install() {
+        Ok(None) => {}
+        Ok(lens) => {
+            *LENS.lock().unwrap_or_else(PoisonError::into_inner) = lens;
+            // SAFETY: the handler stays valid, because the library is never unloaded.
+            unsafe { libc::atexit(at_exit) };
+        }
+        Err(error) => print_error(&format!("lens: {error}")),
     }
 }
 
 /// The error is printed here, because the program does not use the API of softrnic and cannot report the error itself.
 #[expect(clippy::print_stderr, reason = "the calling program cannot report it")]
-fn print_error(error: &softrnic::RegisterError) {
-    eprintln!("softrnic: cannot add soft devices: {error}");
+fn print_error(text: &str) {
+    eprintln!("{text}");
 }

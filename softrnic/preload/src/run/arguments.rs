@@ -16,6 +16,7 @@ installs nothing and does not change the program.
 Options:
       --libraries  Replace libibverbs.so.1 and librdmacm.so.1 [default: preload]
                    For machines without them
+      --no-devices Add no devices, for a library with other uses: see lens
   -h, --help       Print help
   -V, --version    Print version
 
@@ -50,7 +51,13 @@ pub(crate) enum Method {
 pub(crate) enum Request {
     Help,
     Version,
-    Run { method: Method, program: OsString, arguments: Vec<OsString> },
+    /// `devices`: whether the program gets softrnic's.
+    Run {
+        method: Method,
+        devices: bool,
+        program: OsString,
+        arguments: Vec<OsString>,
+    },
 }
 
 /// Parses the words after the name of this command. All words after the name of the program are its arguments.
@@ -58,17 +65,18 @@ pub(crate) fn parse(words: Vec<OsString>) -> Result<Request, Refusal> {
     let misused = |text: String| Refusal::new(MISUSED, format!("{text}; see `softrnic-run --help`"));
     let mut method = Method::Preload;
     let mut words = words.into_iter();
-    let mut options = true;
+    let (mut options, mut devices) = (true, true);
     while let Some(word) = words.next() {
         match word.to_str() {
             Some("-h" | "--help") if options => return Ok(Request::Help),
             Some("-V" | "--version") if options => return Ok(Request::Version),
             Some("--libraries") if options => method = Method::Libraries,
+            Some("--no-devices") if options => devices = false,
             Some("--") if options => options = false,
             Some(option) if options && option.starts_with('-') => {
                 return Err(misused(format!("unknown option {option}")));
             }
-            _ => return Ok(Request::Run { method, program: word, arguments: words.collect() }),
+            _ => return Ok(Request::Run { method, devices, program: word, arguments: words.collect() }),
         }
     }
     Err(misused("no command given".to_owned()))
@@ -84,13 +92,14 @@ mod tests {
 
     #[test]
     fn options_after_the_program_belong_to_it() {
-        let run = |method, words: &[&str]| {
+        let run = |method, devices, words: &[&str]| {
             let mut words = words.iter().map(OsString::from);
-            Ok(Request::Run { method, program: words.next().unwrap(), arguments: words.collect() })
+            Ok(Request::Run { method, devices, program: words.next().unwrap(), arguments: words.collect() })
         };
-        assert_eq!(parsed("ibv_devinfo -v --help"), run(Method::Preload, &["ibv_devinfo", "-v", "--help"]));
-        assert_eq!(parsed("--libraries rping -s"), run(Method::Libraries, &["rping", "-s"]));
-        assert_eq!(parsed("-- --odd -h"), run(Method::Preload, &["--odd", "-h"]));
+        assert_eq!(parsed("ibv_devinfo -v --help"), run(Method::Preload, true, &["ibv_devinfo", "-v", "--help"]));
+        assert_eq!(parsed("--libraries rping -s"), run(Method::Libraries, true, &["rping", "-s"]));
+        assert_eq!(parsed("--no-devices rping -s"), run(Method::Preload, false, &["rping", "-s"]));
+        assert_eq!(parsed("-- --odd -h"), run(Method::Preload, true, &["--odd", "-h"]));
     }
 
     #[test]

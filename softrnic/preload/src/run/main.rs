@@ -29,6 +29,9 @@ const MISUSED: u8 = 2;
 /// device of the kernel.
 const DEFAULTS: &[(&str, &str)] = &[("UCX_UD_ETH_DGID_CHECK", "n")];
 
+/// Tells the library to add softrnic's devices, also under a lens.
+const DEVICES: &str = "SOFTRNIC_RUN";
+
 /// The reason why the program cannot be run, and the exit status.
 #[derive(Debug, PartialEq, Eq)]
 struct Refusal {
@@ -57,12 +60,14 @@ fn run(words: Vec<OsString>) -> Result<(), Refusal> {
     match arguments::parse(words)? {
         Request::Help => print!("{HELP}"),
         Request::Version => println!("softrnic-run {}", env!("CARGO_PKG_VERSION")),
-        Request::Run { method, program, arguments } => return Err(become_program(method, &program, &arguments)),
+        Request::Run { method, devices, program, arguments } => {
+            return Err(become_program(method, devices, &program, &arguments));
+        }
     }
     Ok(())
 }
 
-fn become_program(method: Method, name: &OsStr, arguments: &[OsString]) -> Refusal {
+fn become_program(method: Method, devices: bool, name: &OsStr, arguments: &[OsString]) -> Refusal {
     let prepared = program::find(name).and_then(|file| {
         program::check(&file)?;
         library::variables(method)
@@ -73,6 +78,9 @@ fn become_program(method: Method, name: &OsStr, arguments: &[OsString]) -> Refus
     };
     let mut command = Command::new(name);
     command.args(arguments).envs(variables);
+    if devices {
+        command.env(DEVICES, "1");
+    }
     for (name, value) in DEFAULTS.iter().filter(|(name, _)| env::var_os(name).is_none()) {
         command.env(name, value);
     }

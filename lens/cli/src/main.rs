@@ -1,0 +1,31 @@
+//! `lens`: runs a program and shows, counts or fails its calls of RDMA devices.
+//!
+//! `run` sets the variables of [`rdma_lens::environment`], and executes `softrnic-run`, whose library contains the lens.
+#![expect(clippy::print_stderr, reason = "a command for the terminal")]
+
+mod run;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// See, count and fail the calls between an RDMA program and its devices
+#[derive(Debug, Parser)]
+#[command(name = "lens", version, max_term_width = 100)]
+struct Arguments {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Debug, Subcommand)]
+enum Task {
+    Run(run::Run),
+}
+
+fn main() -> ExitCode {
+    let refusal = match Arguments::parse().task {
+        Task::Run(task) => run::main(task),
+    };
+    eprintln!("lens: {}", refusal.text);
+    ExitCode::from(refusal.code)
+}
