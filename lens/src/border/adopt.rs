@@ -1,7 +1,7 @@
 //! Objects that the driver has made: their records, and our functions in place of the driver's. The address of an object
 //! does not change, because drivers find their own struct around it.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use rdma_mummy_sys as ffi;
 use rdma_mummy_sys::{ibv_context, ibv_cq, ibv_cq_ex, ibv_qp, ibv_qp_ex, rdma_cm_id};
@@ -10,7 +10,7 @@ use super::context::{self, Context};
 use super::extended_cq::{self, ExtendedQueue};
 use super::extended_qp::{self, ExtendedPair};
 use super::queue_pair::QueuePair;
-use super::table::Table;
+use super::table::{Keyed, Table};
 
 pub(super) static CONTEXTS: Table<Context> = Table::new();
 pub(super) static PAIRS: Table<QueuePair> = Table::new();
@@ -20,8 +20,17 @@ pub(super) static EXTENDED_PAIRS: Table<ExtendedPair> = Table::new();
 pub(super) static EXTENDED_QUEUES: Table<ExtendedQueue> = Table::new();
 
 /// A reference to the record of a queue pair.
-#[derive(Debug)]
-pub(super) struct Numbered(std::sync::atomic::AtomicPtr<QueuePair>);
+#[derive(Debug, Default)]
+pub(super) struct Numbered {
+    key: AtomicU64,
+    pair: AtomicPtr<QueuePair>,
+}
+
+impl Keyed for Numbered {
+    fn key(&self) -> &AtomicU64 {
+        &self.key
+    }
+}
 
 fn key<T>(object: *const T) -> u64 {
     object.addr() as u64
@@ -57,7 +66,7 @@ pub(super) fn extended_queue_of(cq: *const ibv_cq_ex) -> Option<&'static Extende
 /// The record of the queue pair with this number.
 #[inline]
 pub(super) fn pair_numbered(context: *const ibv_context, number: u32) -> Option<&'static QueuePair> {
-    let pair = NUMBERS.find(number_key(context, number))?.0.load(Ordering::Acquire);
+    let pair = NUMBERS.find(number_key(context, number))?.pair.load(Ordering::Acquire);
     // SAFETY: records are never freed.
     unsafe { pair.as_ref() }
 }
@@ -77,7 +86,7 @@ pub(super) unsafe fn context(context: *mut ibv_context) {
     }
 }
 
-fn drop_key<T: Sync>(table: &Table<T>, key: u64) {
+fn drop_key<T: Keyed + Sync>(table: &Table<T>, key: u64) {
     if let Some(record) = table.remove(key) {
         table.reuse(record);
     }
@@ -102,9 +111,21 @@ pub(super) unsafe fn queue_pair(qp: *mut ibv_qp) {
         let is_known = ffi::load::front::pass(|| ffi::ibv_query_qp(qp, &raw mut attr, mask, &raw mut made)) == 0;
         let (slots, signals_all) = if is_known { (made.cap.max_send_wr, made.sq_sig_all != 0) } else { (1024, false) };
         let pair = PAIRS.insert(key(qp), QueuePair::new, |pair| pair.start(&*qp, slots, signals_all));
-        let numbered = NUMBERS.insert(number_key((*qp).context, (*qp).qp_num), || Numbered(Default::default()), |_| ());
-        numbered.0.store(std::ptr::from_ref(pair).cast_mut(), Ordering::Release);
+        let numbered = NUMBERS.insert(number_key((*qp).context, (*qp).qp_num), Numbered::default, |_| ());
+        numbered.pair.store(std::ptr::from_ref(pair).cast_mut(), Ordering::Release);
     }
+}
+
+/// Adopts a queue pair when the program first posts to it: a function of a vendor has made it.
+///
+/// # Safety
+///
+/// `qp` is live.
+#[cold]
+pub(super) unsafe fn late(qp: *mut ibv_qp) -> Option<&'static QueuePair> {
+    // SAFETY: guaranteed by the caller.
+    unsafe { queue_pair(qp) };
+    pair_of(qp)
 }
 
 /// # Safety
@@ -117,8 +138,9 @@ pub(super) unsafe fn extended_queue_pair(qp: *mut ibv_qp_ex) {
             return;
         }
         queue_pair(qp.cast());
+        let Some(pair) = pair_of(qp.cast()) else { return };
         drop_key(&EXTENDED_PAIRS, key(qp));
-        EXTENDED_PAIRS.insert(key(qp), ExtendedPair::new, |pair| extended_qp::take(pair, qp));
+        EXTENDED_PAIRS.insert(key(qp), ExtendedPair::new, |record| extended_qp::take(record, qp, pair));
     }
 }
 
@@ -207,17 +229,17 @@ impl Leaving {
     }
 }
 
-fn removed<T: Sync>(table: &Table<T>, key: u64) -> Option<(u64, &'static T)> {
+fn removed<T: Keyed + Sync>(table: &Table<T>, key: u64) -> Option<(u64, &'static T)> {
     table.remove(key).map(|record| (key, record))
 }
 
-fn reuse<T: Sync>(table: &Table<T>, record: Option<(u64, &'static T)>) {
+fn reuse<T: Keyed + Sync>(table: &Table<T>, record: Option<(u64, &'static T)>) {
     if let Some((_, record)) = record {
         table.reuse(record);
     }
 }
 
-fn put_back<T: Sync>(table: &Table<T>, record: Option<(u64, &'static T)>) {
+fn put_back<T: Keyed + Sync>(table: &Table<T>, record: Option<(u64, &'static T)>) {
     if let Some((key, record)) = record {
         table.put_back(key, record);
     }

@@ -3,11 +3,11 @@
 use std::ffi::c_int;
 use std::sync::atomic::Ordering;
 
-use rdma_mummy_sys::load::front;
 use rdma_mummy_sys::*;
 
 use super::adopt::{context_of, pair_numbered};
-use super::queue_pair::QueuePair;
+use super::queue_pair::{FOLLOWS, QueuePair};
+use crate::count::Completed;
 use crate::moment::{Kind, Moment, status_number};
 use crate::state::{self, COUNT, FAULTS, TRACE};
 use crate::{count, trace};
@@ -26,46 +26,39 @@ pub(super) struct Completion {
     pub(super) queue: u32,
 }
 
-const RECEIVE: u32 = ibv_wc_opcode::IBV_WC_RECV.0;
+pub(super) const RECEIVE: u32 = ibv_wc_opcode::IBV_WC_RECV.0;
 
-/// Records a completion of `pair`. Returns the status that the program gets.
-pub(super) fn completed(
-    on: u8,
-    pair: Option<&'static QueuePair>,
-    number: u32,
-    completion: Completion,
-) -> ibv_wc_status {
+/// Records a completion of `pair`, of which the trace or the faults follow the requests. Returns the status that the
+/// program gets.
+pub(super) fn follow(on: u8, pair: Option<&'static QueuePair>, number: u32, completion: Completion) -> ibv_wc_status {
     let is_success = completion.status == ibv_wc_status::IBV_WC_SUCCESS;
     let is_receive = is_success && completion.opcode.0 & RECEIVE != 0;
     let request = pair.filter(|_| !is_receive).and_then(|pair| pair.flight.complete(completion.wr_id, is_success));
-    let injected = pair
-        .filter(|_| on & FAULTS != 0 && !is_success && request.is_some())
-        .and_then(|pair| pair.faults.next_status());
+    let is_failed_request = !is_success && request.is_some();
+    let injected = pair.filter(|_| on & FAULTS != 0 && is_failed_request).and_then(|pair| pair.faults.next_status());
     let status = injected.unwrap_or(completion.status);
-    let took = request.filter(|request| request.at != 0).map(|request| state::now() - request.at);
     if on & COUNT != 0 {
         match (pair, request) {
-            (Some(pair), Some(request)) => pair.counts.completed(request.opcode, took, is_success),
-            (Some(pair), None) if is_receive => pair.counts.got(completion.bytes),
-            (Some(pair), None) => pair.counts.failed_receive(),
+            (Some(pair), Some(request)) if !is_success => pair.counts.failed(request.opcode.into()),
+            (Some(pair), _) => count_one(pair, is_success, completion.opcode.0, completion.bytes),
             (None, _) => _ = count::UNKNOWN.fetch_add(1, Ordering::Relaxed),
         }
     }
     if on & TRACE != 0 {
         // The opcode of a failure is that of its request; a receive if no request has this identifier.
         let opcode = match request {
-            Some(_) if is_success => completion.opcode.0 as u8,
-            Some(request) => request.opcode,
-            None if is_success => completion.opcode.0 as u8,
-            None => RECEIVE as u8,
+            Some(request) if !is_success => request.opcode,
+            None if !is_success => RECEIVE as u8,
+            _ => completion.opcode.0 as u8,
         };
+        let at = state::now();
         trace::moment(Moment {
-            at: state::now(),
+            at,
             kind: Kind::Completion,
             opcode,
             status: status_number(status),
             // Whether the opcode is that of a request.
-            segments: u8::from(request.is_some() && !is_success),
+            segments: is_failed_request.into(),
             flags: completion.flags as u16,
             is_injected: injected.is_some(),
             qp: number,
@@ -74,12 +67,24 @@ pub(super) fn completed(
             bytes: if is_receive { completion.bytes.into() } else { request.map_or(0, |request| request.bytes) },
             key: completion.vendor,
             remote: pair.map_or(0, QueuePair::in_flight),
-            extra: took.unwrap_or(0),
+            extra: request.map_or(0, |request| at.saturating_sub(request.at)),
             thread: state::thread(),
             ..Moment::default()
         });
     }
     status
+}
+
+/// Counts a completion whose request is not known.
+pub(super) fn count_one(pair: &QueuePair, is_success: bool, opcode: u32, bytes: u32) {
+    let mut completed = Completed::default();
+    match (is_success, opcode & RECEIVE != 0) {
+        (true, true) => completed.add_message(bytes),
+        (true, false) => completed.add_request(&pair.counts, opcode),
+        // Without a trace, it is not known whose failure this is.
+        (false, _) => pair.counts.failed_unknown(),
+    }
+    pair.counts.completed(completed);
 }
 
 pub(super) unsafe extern "C" fn poll(cq: *mut ibv_cq, most: c_int, wc: *mut ibv_wc) -> c_int {
@@ -89,27 +94,53 @@ pub(super) unsafe extern "C" fn poll(cq: *mut ibv_cq, most: c_int, wc: *mut ibv_
         let Some(function) = context_of(context).and_then(|context| context.poll.get()) else { return -1 };
         let found = function(cq, most, wc);
         let on = state::on();
-        if found <= 0 || on == 0 || front::is_passing() {
+        if found <= 0 || on == 0 {
             return found;
         }
-        let mut last: Option<&'static QueuePair> = None;
-        for index in 0..found as usize {
-            let wc = &mut *wc.add(index);
-            if last.is_none_or(|pair| pair.number() != wc.qp_num) {
-                last = pair_numbered(context, wc.qp_num);
-            }
-            let completion = Completion {
-                wr_id: wc.wr_id,
-                status: wc.status,
-                opcode: wc.opcode,
-                bytes: wc.byte_len,
-                vendor: wc.vendor_err,
-                flags: wc.wc_flags,
-                queue: (*cq).handle,
-            };
-            wc.status = completed(on, last, wc.qp_num, completion);
+        let list = std::slice::from_raw_parts_mut(wc, found as usize);
+        if on & FOLLOWS != 0 {
+            follow_all(on, &*cq, list)
+        } else {
+            count_all(&*cq, list)
         }
         found
+    }
+}
+
+#[inline(never)]
+fn follow_all(on: u8, cq: &ibv_cq, list: &mut [ibv_wc]) {
+    for wc in list {
+        let completion = Completion {
+            wr_id: wc.wr_id,
+            status: wc.status,
+            opcode: wc.opcode,
+            bytes: wc.byte_len,
+            vendor: wc.vendor_err,
+            flags: wc.wc_flags,
+            queue: cq.handle,
+        };
+        wc.status = follow(on, pair_numbered(cq.context, wc.qp_num), wc.qp_num, completion);
+    }
+}
+
+/// Counts completions, those of a queue pair in a row at once.
+fn count_all(cq: &ibv_cq, list: &[ibv_wc]) {
+    for row in list.chunk_by(|one, other| one.qp_num == other.qp_num) {
+        let Some(pair) = row.first().and_then(|wc| pair_numbered(cq.context, wc.qp_num)) else {
+            count::UNKNOWN.fetch_add(row.len() as u64, Ordering::Relaxed);
+            continue;
+        };
+        let mut completed = Completed::default();
+        for wc in row {
+            if wc.status != ibv_wc_status::IBV_WC_SUCCESS {
+                pair.counts.failed_unknown();
+            } else if wc.opcode.0 & RECEIVE != 0 {
+                completed.add_message(wc.byte_len);
+            } else {
+                completed.add_request(&pair.counts, wc.opcode.0);
+            }
+        }
+        pair.counts.completed(completed);
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::ffi::c_int;
 use std::mem::offset_of;
+use std::sync::atomic::AtomicU64;
 
 use rdma_mummy_sys::*;
 
@@ -10,6 +11,7 @@ use super::control;
 use super::original::Original;
 use super::outcome::Outcome;
 use super::show::Show;
+use super::table::Keyed;
 use super::{completion, extended_cq, queue_pair};
 
 pub(super) type PostSend = unsafe extern "C" fn(*mut ibv_qp, *mut ibv_send_wr, *mut *mut ibv_send_wr) -> c_int;
@@ -21,6 +23,7 @@ pub(super) type Notify = unsafe extern "C" fn(*mut ibv_cq, c_int) -> c_int;
 /// The driver's functions of a context.
 #[derive(Debug)]
 pub(super) struct Context {
+    key: AtomicU64,
     pub(super) post_send: Original<PostSend>,
     pub(super) post_receive: Original<PostReceive>,
     pub(super) post_shared: Original<PostShared>,
@@ -29,9 +32,16 @@ pub(super) struct Context {
     pub(super) extended: Extended,
 }
 
+impl Keyed for Context {
+    fn key(&self) -> &AtomicU64 {
+        &self.key
+    }
+}
+
 impl Context {
     pub(super) fn new() -> Self {
         Self {
+            key: AtomicU64::new(0),
             post_send: Original::none(),
             post_receive: Original::none(),
             post_shared: Original::none(),

@@ -1,13 +1,15 @@
 //! Completions that are polled with `ibv_start_poll` and `ibv_next_poll`.
 
 use std::ffi::c_int;
+use std::sync::atomic::AtomicU64;
 
-use rdma_mummy_sys::load::front;
 use rdma_mummy_sys::*;
 
 use super::adopt::{extended_queue_of, pair_numbered};
-use super::completion::{Completion, completed};
+use super::completion::{Completion, RECEIVE, count_one, follow};
 use super::original::Original;
+use super::queue_pair::FOLLOWS;
+use super::table::Keyed;
 use crate::state;
 
 type Start = unsafe extern "C" fn(*mut ibv_cq_ex, *mut ibv_poll_cq_attr) -> c_int;
@@ -16,6 +18,7 @@ type Next = unsafe extern "C" fn(*mut ibv_cq_ex) -> c_int;
 /// The driver's functions of an extended completion queue.
 #[derive(Debug)]
 pub(super) struct ExtendedQueue {
+    key: AtomicU64,
     start: Original<Start>,
     next: Original<Next>,
 }
@@ -26,9 +29,15 @@ pub(super) const NEEDED: u64 =
 /// The bits of `comp_mask` for the fields of `ibv_cq_init_attr_ex` of this release.
 pub(super) const KNOWN: u32 = 0b11;
 
+impl Keyed for ExtendedQueue {
+    fn key(&self) -> &AtomicU64 {
+        &self.key
+    }
+}
+
 impl ExtendedQueue {
     pub(super) fn new() -> Self {
-        Self { start: Original::none(), next: Original::none() }
+        Self { key: AtomicU64::new(0), start: Original::none(), next: Original::none() }
     }
 }
 
@@ -71,9 +80,23 @@ unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
 /// # Safety
 ///
 /// The driver's function has returned `code`; after zero, the queue has a current completion.
+#[inline]
 unsafe fn observe(cq: *mut ibv_cq_ex, code: c_int) {
     let on = state::on();
-    if code != 0 || on == 0 || front::is_passing() {
+    if code == 0 && on != 0 {
+        // SAFETY: guaranteed by the caller.
+        unsafe { observe_current(on, cq) };
+    }
+}
+
+/// # Safety
+///
+/// The queue has a current completion.
+#[inline(never)]
+unsafe fn observe_current(on: u8, cq: *mut ibv_cq_ex) {
+    if on & FOLLOWS == 0 {
+        // SAFETY: as below.
+        unsafe { count_current(cq) };
         return;
     }
     // SAFETY: by contract there is a current completion, whose fields the driver's functions return.
@@ -89,6 +112,23 @@ unsafe fn observe(cq: *mut ibv_cq_ex, code: c_int) {
             flags: (*cq).read_wc_flags.filter(|_| is_success).map_or(0, |read| read(cq)),
             queue: (*cq).handle,
         };
-        (*cq).status = completed(on, pair_numbered((*cq).context, number), number, completion);
+        (*cq).status = follow(on, pair_numbered((*cq).context, number), number, completion);
+    }
+}
+
+/// Counts the current completion.
+///
+/// # Safety
+///
+/// There is one.
+unsafe fn count_current(cq: *mut ibv_cq_ex) {
+    // SAFETY: the driver's functions return the fields of the current completion.
+    unsafe {
+        let Some(number) = (*cq).read_qp_num.map(|read| read(cq)) else { return };
+        let Some(pair) = pair_numbered((*cq).context, number) else { return };
+        let is_success = (*cq).status == ibv_wc_status::IBV_WC_SUCCESS;
+        let opcode = (*cq).read_opcode.filter(|_| is_success).map_or(0, |read| read(cq).0);
+        let bytes = (*cq).read_byte_len.filter(|_| opcode & RECEIVE != 0).map_or(0, |read| read(cq));
+        count_one(pair, is_success, opcode, bytes);
     }
 }

@@ -3,20 +3,22 @@
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
 use std::fmt;
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
-use rdma_mummy_sys::load::front;
 use rdma_mummy_sys::*;
 
-use super::adopt::{extended_pair_of, pair_of};
+use super::adopt::extended_pair_of;
 use super::original::Original;
-use super::queue_pair::{QueuePair, segments};
+use super::queue_pair::{FOLLOWS, QueuePair, segments};
+use super::table::Keyed;
+use crate::count::Run;
 use crate::faults;
 use crate::moment::{Kind, Moment};
-use crate::state::{self, FAULTS};
+use crate::state::{self, COUNT, FAULTS};
 
-/// The requests of the batch that is being built. The driver locks the queue pair from `wr_start` to `wr_complete` or
+/// The requests of the batch that is being built: each of them, if they are followed, or their counts. The driver locks the queue pair from `wr_start` to `wr_complete` or
 /// `wr_abort`, and a program may not build requests outside of them.
-struct Batch(UnsafeCell<Vec<Moment>>);
+struct Batch(UnsafeCell<(Vec<Moment>, Run)>);
 
 // SAFETY: only the thread that builds a batch uses it, see above.
 unsafe impl Sync for Batch {}
@@ -32,7 +34,7 @@ impl Batch {
     ///
     /// The calling thread builds the batch.
     #[expect(clippy::mut_from_ref, reason = "the driver's lock makes the reference exclusive")]
-    unsafe fn get(&self) -> &mut Vec<Moment> {
+    unsafe fn get(&self) -> &mut (Vec<Moment>, Run) {
         // SAFETY: by contract no other thread has a reference; each function of this file uses its own only briefly.
         unsafe { &mut *self.0.get() }
     }
@@ -44,6 +46,7 @@ macro_rules! operations {
         /// The driver's functions of an extended queue pair.
         #[derive(Debug)]
         pub(super) struct ExtendedPair {
+            key: AtomicU64,
             $($op: Original<unsafe extern "C" fn(*mut ibv_qp_ex, $($Type),*)>,)*
             wr_start: Original<Step>,
             wr_complete: Original<Complete>,
@@ -54,11 +57,13 @@ macro_rules! operations {
             wr_set_inline_data_list: Original<SetInlineList>,
             wr_set_ud_addr: Original<SetAddress>,
             batch: Batch,
+            pair: AtomicPtr<QueuePair>,
         }
 
         impl ExtendedPair {
             pub(super) fn new() -> Self {
                 Self {
+                    key: AtomicU64::new(0),
                     $($op: Original::none(),)*
                     wr_start: Original::none(),
                     wr_complete: Original::none(),
@@ -68,13 +73,15 @@ macro_rules! operations {
                     wr_set_inline_data: Original::none(),
                     wr_set_inline_data_list: Original::none(),
                     wr_set_ud_addr: Original::none(),
-                    batch: Batch(UnsafeCell::new(Vec::new())),
+                    batch: Batch(UnsafeCell::default()),
+                    pair: AtomicPtr::default(),
                 }
             }
         }
 
         /// Puts our functions into the queue pair.
-        pub(super) fn take(record: &ExtendedPair, qp: *mut ibv_qp_ex) {
+        pub(super) fn take(record: &ExtendedPair, qp: *mut ibv_qp_ex, pair: &'static QueuePair) {
+            record.pair.store(std::ptr::from_ref(pair).cast_mut(), Ordering::Relaxed);
             // SAFETY: `adopt` calls this function for a queue pair that the program has not used as an extended one.
             unsafe {
                 $(record.$op.take(&raw mut (*qp).$op, $op);)*
@@ -94,18 +101,10 @@ macro_rules! operations {
                 // SAFETY: the program passes a live queue pair, for which it builds a batch.
                 unsafe {
                     let Some(record) = extended_pair_of(qp) else { return };
-                    if is_observed() {
-                        record.batch.get().push(Moment {
-                            kind: Kind::Send,
-                            opcode: ibv_wr_opcode::$Code.0 as u8,
-                            flags: (*qp).wr_flags as u16,
-                            qp: (*qp).qp_base.qp_num,
-                            wr_id: (*qp).wr_id,
-                            remote: $remote,
-                            key: $key,
-                            extra: $extra,
-                            ..Moment::default()
-                        });
+                    let on = state::on();
+                    if on != 0 {
+                        let of = Moment { remote: $remote, key: $key, extra: $extra, ..Moment::default() };
+                        begin(on, record, qp, ibv_wr_opcode::$Code.0, if on & FOLLOWS != 0 { of } else { Moment::default() });
                     }
                     if let Some(function) = record.$op.get() {
                         function(qp, $($arg),*);
@@ -148,9 +147,44 @@ pub(super) unsafe fn is_ours(qp: *mut ibv_qp_ex) -> bool {
     unsafe { (*qp).wr_start }.is_some_and(|found| std::ptr::fn_addr_eq(found, wr_start as Step))
 }
 
+impl Keyed for ExtendedPair {
+    fn key(&self) -> &AtomicU64 {
+        &self.key
+    }
+}
+
+/// Adds a request to the batch. `of` has what only its operation has.
+///
+/// # Safety
+///
+/// The calling thread builds the batch.
 #[inline]
-fn is_observed() -> bool {
-    state::on() != 0 && !front::is_passing()
+unsafe fn begin(on: u8, record: &ExtendedPair, qp: *mut ibv_qp_ex, opcode: u32, of: Moment) {
+    // SAFETY: guaranteed by the caller.
+    unsafe {
+        let (moments, run) = record.batch.get();
+        let flags = (*qp).wr_flags as u16;
+        if on & FOLLOWS != 0 {
+            moments.push(Moment {
+                kind: Kind::Send,
+                opcode: opcode as u8,
+                flags,
+                qp: (*qp).qp_base.qp_num,
+                wr_id: (*qp).wr_id,
+                ..of
+            });
+        } else if let Some(pair) = record.pair() {
+            run.add(&pair.counts, opcode, pair.is_signaled(flags), 0);
+        }
+    }
+}
+
+impl ExtendedPair {
+    #[inline]
+    fn pair(&self) -> Option<&'static QueuePair> {
+        // SAFETY: the record of a queue pair is never freed.
+        unsafe { self.pair.load(Ordering::Relaxed).as_ref() }
+    }
 }
 
 unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
@@ -159,23 +193,32 @@ unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
         let Some(record) = extended_pair_of(qp) else { return };
         // Before the driver locks the queue pair.
         if state::on() & FAULTS != 0
-            && is_observed()
-            && let Some(pair) = pair_of(qp.cast())
+            && let Some(pair) = record.pair()
         {
             faults::before_post(&pair.faults);
         }
         if let Some(function) = record.wr_start.get() {
             function(qp);
         }
-        record.batch.get().clear();
+        clear(record);
     }
+}
+
+/// # Safety
+///
+/// The calling thread builds the batch.
+unsafe fn clear(record: &ExtendedPair) {
+    // SAFETY: guaranteed by the caller.
+    let (moments, run) = unsafe { record.batch.get() };
+    moments.clear();
+    *run = Run::default();
 }
 
 unsafe extern "C" fn wr_abort(qp: *mut ibv_qp_ex) {
     // SAFETY: the program passes a live queue pair, for which it builds a batch.
     unsafe {
         let Some(record) = extended_pair_of(qp) else { return };
-        record.batch.get().clear();
+        clear(record);
         if let Some(function) = record.wr_abort.get() {
             function(qp);
         }
@@ -188,49 +231,95 @@ unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
         let Some(record) = extended_pair_of(qp) else { return libc::EOPNOTSUPP };
         let Some(function) = record.wr_complete.get() else { return libc::EOPNOTSUPP };
         let on = state::on();
-        let pair = pair_of(qp.cast()).filter(|_| is_observed());
-        let Some(pair): Option<&QueuePair> = pair else { return function(qp) };
-        let batch = record.batch.get();
-        let count = batch.len() as u64;
-        for moment in batch.drain(..) {
-            pair.post(on, Moment { thread: state::thread(), ..moment });
+        let Some(pair) = record.pair().filter(|_| on != 0) else { return function(qp) };
+        if on & FOLLOWS != 0 {
+            return complete_and_follow(on, record, pair, function, qp);
         }
-        if on & FAULTS != 0
-            && let Some(errno) = faults::refuse_post(&pair.faults)
-        {
-            if let Some(abort) = record.wr_abort.get() {
-                abort(qp);
-            }
-            pair.refused(on, count, errno, true);
-            return errno;
+        let run = std::mem::take(&mut record.batch.get().1);
+        if run.has_signaled() {
+            pair.counts.will_post();
         }
         let code = function(qp);
-        if code != 0 {
-            pair.refused(on, count, code, false);
+        if code == 0 {
+            pair.counts.posted(run)
+        } else {
+            pair.counts.refused(run.requests())
         }
         code
     }
 }
 
-/// Changes the last request of the batch.
+/// Posts a batch that the trace or the faults follow.
+///
+/// # Safety
+///
+/// As for `ibv_wr_complete`.
+#[inline(never)]
+unsafe fn complete_and_follow(
+    on: u8,
+    record: &ExtendedPair,
+    pair: &QueuePair,
+    function: Complete,
+    qp: *mut ibv_qp_ex,
+) -> c_int {
+    // SAFETY: guaranteed by the caller.
+    unsafe {
+        let (moments, _) = record.batch.get();
+        let count = moments.len() as u64;
+        let mut run = Run::default();
+        for moment in moments.drain(..) {
+            run.add(&pair.counts, moment.opcode.into(), pair.is_signaled(moment.flags), moment.bytes);
+            pair.post(on, Moment { thread: state::thread(), ..moment });
+        }
+        let injected = if on & FAULTS != 0 { faults::refuse_post(&pair.faults) } else { None };
+        let code = match injected {
+            Some(errno) => {
+                if let Some(abort) = record.wr_abort.get() {
+                    abort(qp);
+                }
+                errno
+            }
+            None => function(qp),
+        };
+        if code != 0 {
+            pair.refused(on, count, code, injected.is_some());
+        }
+        if on & COUNT != 0 {
+            if code == 0 { pair.counts.posted(run) } else { pair.counts.refused(count) }
+        }
+        code
+    }
+}
+
+/// Changes the last request of the batch, or adds to the bytes that are counted.
 ///
 /// # Safety
 ///
 /// The calling thread builds the batch.
-unsafe fn with_last(record: &ExtendedPair, change: impl FnOnce(&mut Moment)) {
+#[inline]
+unsafe fn with_last(record: &ExtendedPair, bytes: u64, change: impl FnOnce(&mut Moment)) {
+    let on = state::on();
+    if on == 0 {
+        return;
+    }
     // SAFETY: guaranteed by the caller.
-    if let Some(last) = unsafe { record.batch.get() }.last_mut() {
+    let (moments, run) = unsafe { record.batch.get() };
+    if on & FOLLOWS == 0 {
+        run.add_bytes(bytes);
+    } else if let Some(last) = moments.last_mut() {
+        // The address of a datagram may be set before or after its data.
+        last.bytes += bytes;
         change(last);
     }
 }
 
 macro_rules! data {
-    ($($op:ident ($($arg:ident: $Type:ty),*), |$last:ident| $change:expr;)*) => { $(
+    ($($op:ident ($($arg:ident: $Type:ty),*), bytes $bytes:expr, |$last:ident| $change:expr;)*) => { $(
         unsafe extern "C" fn $op(qp: *mut ibv_qp_ex, $($arg: $Type),*) {
             // SAFETY: the program passes a live queue pair, for which it builds a batch, and live data.
             unsafe {
                 let Some(record) = extended_pair_of(qp) else { return };
-                with_last(record, |$last| $change);
+                with_last(record, $bytes, |$last| $change);
                 if let Some(function) = record.$op.get() {
                     function(qp, $($arg),*);
                 }
@@ -240,28 +329,34 @@ macro_rules! data {
 }
 
 data! {
-    wr_set_sge(lkey: u32, address: u64, length: u32), |last| {
-        (last.lkey, last.address, last.bytes, last.segments) = (lkey, address, length.into(), 1);
+    wr_set_sge(lkey: u32, address: u64, length: u32), bytes length.into(), |last| {
+        (last.lkey, last.address, last.segments) = (lkey, address, 1);
     };
-    wr_set_sge_list(count: usize, list: *const ibv_sge), |last| {
-        let (bytes, first) = segments(list, count);
-        last.bytes = bytes;
+    wr_set_sge_list(count: usize, list: *const ibv_sge), bytes segments(list, count).0, |last| {
         last.segments = count.try_into().unwrap_or(u8::MAX);
+        let first = segments(list, count).1;
         (last.lkey, last.address) = first.map_or((0, 0), |first| (first.lkey, first.addr));
     };
-    wr_set_inline_data(address: *mut c_void, length: usize), |last| {
-        (last.address, last.bytes, last.segments) = (address.addr() as u64, length as u64, 1);
+    wr_set_inline_data(address: *mut c_void, length: usize), bytes length as u64, |last| {
+        (last.address, last.segments) = (address.addr() as u64, 1);
         last.flags |= INLINE;
     };
-    wr_set_inline_data_list(count: usize, list: *const ibv_data_buf), |last| {
-        let list = if list.is_null() { &[] } else { std::slice::from_raw_parts(list, count) };
-        last.bytes = list.iter().map(|part| part.length as u64).sum();
+    wr_set_inline_data_list(count: usize, list: *const ibv_data_buf), bytes bytes_of(list, count), |last| {
         last.segments = count.try_into().unwrap_or(u8::MAX);
         last.flags |= INLINE;
     };
-    wr_set_ud_addr(ah: *mut ibv_ah, number: u32, qkey: u32), |last| {
+    wr_set_ud_addr(ah: *mut ibv_ah, number: u32, qkey: u32), bytes 0, |last| {
         (last.remote, last.key) = (number.into(), qkey);
     };
+}
+
+/// # Safety
+///
+/// `list` has `count` parts.
+unsafe fn bytes_of(list: *const ibv_data_buf, count: usize) -> u64 {
+    // SAFETY: guaranteed by the caller.
+    let list = if list.is_null() { &[] } else { unsafe { std::slice::from_raw_parts(list, count) } };
+    list.iter().map(|part| part.length as u64).sum()
 }
 
 const INLINE: u16 = 8;

@@ -105,7 +105,10 @@ impl Flight {
     /// The request of a completion; the requests before it are done too. A success is that of the next signaled request. A
     /// failure is that of the next request with this `wr_id`, signaled or not.
     pub(super) fn complete(&self, wr_id: u64, is_success: bool) -> Option<Request> {
-        let (posted, done) = (self.posted.load(Ordering::Acquire), self.done.load(Ordering::Acquire));
+        let posted = self.posted.load(Ordering::Acquire);
+        // Older ones are overwritten.
+        let oldest = posted.saturating_sub(self.mask.load(Ordering::Acquire) + 1);
+        let done = self.done.load(Ordering::Acquire).max(oldest);
         let all = || (done..posted).filter_map(|index| Some((index, self.at(index)?)));
         let next = all().find(|(_, request)| request.is_signaled).filter(|_| is_success);
         let found = next.filter(|(_, request)| request.wr_id == wr_id);

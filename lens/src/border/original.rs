@@ -22,6 +22,11 @@ impl<F: Copy> Original<F> {
         (!function.is_null()).then(|| unsafe { std::mem::transmute_copy(&function) })
     }
 
+    /// Keeps the function of `other`.
+    pub(super) fn copy(&self, other: &Self) {
+        self.0.store(other.0.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+
     /// Replaces the function in `place` by `ours`, and keeps it. A null pointer stays: the driver lacks the function, and
     /// programs check for that. So does `ours`.
     ///

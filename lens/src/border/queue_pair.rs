@@ -1,15 +1,16 @@
 //! Queue pairs: requests that are posted with `ibv_post_send`, `ibv_post_recv` and `ibv_post_srq_recv`.
 
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use rdma_mummy_sys::load::front;
 use rdma_mummy_sys::*;
 
-use super::adopt::{context_of, pair_of};
-use super::context::PostReceive;
+use super::adopt::{self, context_of, pair_of};
+use super::context::{PostReceive, PostSend};
 use super::flight::{Flight, Request};
-use crate::count::{Counts, PairSummary};
+use super::original::Original;
+use super::table::Keyed;
+use crate::count::{Counts, PairSummary, Run};
 use crate::moment::{Kind, Moment};
 use crate::state::{self, COUNT, FAULTS, TRACE};
 use crate::{faults, trace};
@@ -17,20 +18,33 @@ use crate::{faults, trace};
 /// The record of a queue pair.
 #[derive(Debug)]
 pub(super) struct QueuePair {
+    key: AtomicU64,
     number: AtomicU32,
     send_queue: AtomicU32,
     signals_all: AtomicBool,
+    /// The driver's functions, which are those of the context.
+    post_send: Original<PostSend>,
+    post_receive: Original<PostReceive>,
     pub(super) flight: Flight,
     pub(super) counts: Counts,
     pub(super) faults: faults::OfPair,
 }
 
+impl Keyed for QueuePair {
+    fn key(&self) -> &AtomicU64 {
+        &self.key
+    }
+}
+
 impl QueuePair {
     pub(super) const fn new() -> Self {
         Self {
+            key: AtomicU64::new(0),
             number: AtomicU32::new(0),
             send_queue: AtomicU32::new(0),
             signals_all: AtomicBool::new(false),
+            post_send: Original::none(),
+            post_receive: Original::none(),
             flight: Flight::new(),
             counts: Counts::new(),
             faults: faults::OfPair::new(),
@@ -43,6 +57,10 @@ impl QueuePair {
         // SAFETY: the queues of a live queue pair are live.
         self.send_queue.store(unsafe { qp.send_cq.as_ref() }.map_or(0, |cq| cq.handle), Ordering::Relaxed);
         self.signals_all.store(signals_all, Ordering::Relaxed);
+        if let Some(context) = context_of(qp.context) {
+            self.post_send.copy(&context.post_send);
+            self.post_receive.copy(&context.post_receive);
+        }
         self.flight.start(requests);
         self.counts.start();
         self.faults.start(std::ptr::from_ref(qp).cast_mut(), qp.qp_num);
@@ -59,22 +77,25 @@ impl QueuePair {
 
     /// Its counts, as values.
     pub(super) fn summary(&self) -> PairSummary {
-        PairSummary::new(self.number(), &self.counts, self.in_flight())
+        PairSummary::new(self.number(), &self.counts)
     }
 
-    /// Records a request before the device has it.
+    /// Whether a request with these flags reports its success.
+    #[inline]
+    pub(super) fn is_signaled(&self, flags: u16) -> bool {
+        flags & SIGNALED != 0 || self.signals_all.load(Ordering::Relaxed)
+    }
+
+    /// Adds a request to those in flight, before the device has it.
     pub(super) fn post(&self, on: u8, moment: Moment) {
-        let at = if on & TRACE != 0 || self.counts.wants_time() { state::now() } else { 0 };
+        let at = state::now();
         self.flight.push(Request {
             wr_id: moment.wr_id,
             at,
             opcode: moment.opcode,
-            is_signaled: moment.flags & SIGNALED != 0 || self.signals_all.load(Ordering::Relaxed),
+            is_signaled: self.is_signaled(moment.flags),
             bytes: moment.bytes,
         });
-        if on & COUNT != 0 {
-            self.counts.posted(moment.opcode, moment.bytes);
-        }
         if on & TRACE != 0 {
             trace::moment(Moment { at, ..moment });
         }
@@ -83,9 +104,6 @@ impl QueuePair {
     /// Records that the device refused the last `count` requests.
     pub(super) fn refused(&self, on: u8, count: u64, errno: i32, is_injected: bool) {
         self.flight.take_back(count);
-        if on & COUNT != 0 {
-            self.counts.refused(count);
-        }
         if on & TRACE != 0 {
             trace::moment(Moment {
                 at: state::now(),
@@ -100,6 +118,9 @@ impl QueuePair {
         }
     }
 }
+
+/// What follows the requests in flight one by one.
+pub(super) const FOLLOWS: u8 = TRACE | FAULTS;
 
 pub(super) const SIGNALED: u16 = 2;
 
@@ -169,82 +190,123 @@ pub(super) unsafe extern "C" fn post_send(
 ) -> c_int {
     // SAFETY: the program passes a live queue pair, and requests that are live during the call.
     unsafe {
-        let Some(function) = context_of((*qp).context).and_then(|context| context.post_send.get()) else {
-            return libc::EOPNOTSUPP;
+        let Some(pair) = pair_of(qp).or_else(|| adopt::late(qp)) else { return libc::EOPNOTSUPP };
+        let Some(function) = pair.post_send.get() else { return libc::EOPNOTSUPP };
+        match state::on() {
+            0 => function(qp, list, bad),
+            on if on & FOLLOWS != 0 => post_and_follow(on, pair, function, (qp, list, bad)),
+            _ => {
+                if list.as_ref().is_some_and(|first| pair.is_signaled(first.send_flags as u16)) {
+                    pair.counts.will_post();
+                }
+                let code = function(qp, list, bad);
+                count_sends(pair, list, if code == 0 { std::ptr::null() } else { *bad });
+                code
+            }
+        }
+    }
+}
+
+/// Counts the requests of a list, of which the device refused those from `bad` on.
+///
+/// # Safety
+///
+/// The list and its segments are live.
+unsafe fn count_sends(pair: &QueuePair, list: *const ibv_send_wr, bad: *const ibv_send_wr) {
+    let mut run = Run::default();
+    let mut next = list;
+    // SAFETY: guaranteed by the caller.
+    while let Some(request) = unsafe { next.as_ref() }
+        && next != bad
+    {
+        // SAFETY: as above.
+        let bytes = match request.num_sge {
+            // SAFETY: as above.
+            1 => unsafe { (*request.sg_list).length.into() },
+            // SAFETY: as above.
+            count => unsafe { segments(request.sg_list, usize::try_from(count).unwrap_or(0)).0 },
         };
-        let on = state::on();
-        let pair = pair_of(qp).filter(|_| on != 0 && !front::is_passing());
-        let Some(pair) = pair else { return function(qp, list, bad) };
+        run.add(&pair.counts, request.opcode.0, pair.is_signaled(request.send_flags as u16), bytes);
+        next = request.next;
+    }
+    pair.counts.posted(run);
+    // SAFETY: as above.
+    let left = std::iter::successors(unsafe { next.as_ref() }, |request| unsafe { request.next.as_ref() });
+    pair.counts.refused(left.count() as u64);
+}
+
+/// Posts requests that the trace or the faults follow.
+///
+/// # Safety
+///
+/// As for `ibv_post_send`.
+#[inline(never)]
+unsafe fn post_and_follow(
+    on: u8,
+    pair: &QueuePair,
+    function: PostSend,
+    (qp, list, bad): (*mut ibv_qp, *mut ibv_send_wr, *mut *mut ibv_send_wr),
+) -> c_int {
+    // SAFETY: guaranteed by the caller.
+    unsafe {
         if on & FAULTS != 0 {
             faults::before_post(&pair.faults);
         }
         let mut count = 0_u64;
         let mut next = list;
         while let Some(request) = next.as_ref() {
-            let moment = if on & TRACE != 0 {
-                moment_of_send(request, pair.number(), (*qp).qp_type)
-            } else {
-                Moment {
-                    opcode: request.opcode.0 as u8,
-                    flags: request.send_flags as u16,
-                    wr_id: request.wr_id,
-                    bytes: segments(request.sg_list, usize::try_from(request.num_sge).unwrap_or(0)).0,
-                    ..Moment::default()
-                }
-            };
-            pair.post(on, moment);
+            pair.post(on, moment_of_send(request, pair.number(), (*qp).qp_type));
             count += 1;
             next = request.next;
         }
-        if on & FAULTS != 0
-            && let Some(errno) = faults::refuse_post(&pair.faults)
-        {
-            pair.refused(on, count, errno, true);
-            *bad = list;
-            return errno;
-        }
-        let code = function(qp, list, bad);
+        let injected = if on & FAULTS != 0 { faults::refuse_post(&pair.faults) } else { None };
+        let code = match injected {
+            Some(errno) => {
+                *bad = list;
+                errno
+            }
+            None => function(qp, list, bad),
+        };
         if code != 0 {
             let left = std::iter::successors((*bad).as_ref(), |request| request.next.as_ref()).count();
-            pair.refused(on, (left as u64).min(count), code, false);
+            pair.refused(on, (left as u64).min(count), code, injected.is_some());
+        }
+        if on & COUNT != 0 {
+            count_sends(pair, list, if code == 0 { std::ptr::null() } else { *bad });
         }
         code
     }
 }
 
-/// Records the requests of a list until `end`.
+/// Traces the requests of a list.
 ///
 /// # Safety
 ///
 /// The list and its segments are live.
-unsafe fn receives(mut next: *mut ibv_recv_wr, end: *mut ibv_recv_wr, kind: Kind, queue: u32) -> u64 {
-    let mut count = 0;
+unsafe fn trace_receives(on: u8, mut next: *mut ibv_recv_wr, kind: Kind, queue: u32) {
+    if on & TRACE == 0 {
+        return;
+    }
     // SAFETY: guaranteed by the caller.
-    while let Some(request) = unsafe { next.as_ref() }
-        && next != end
-    {
-        count += 1;
-        if state::on() & TRACE != 0 {
-            let segments_count = usize::try_from(request.num_sge).unwrap_or(0);
-            // SAFETY: as above.
-            let (bytes, first) = unsafe { segments(request.sg_list, segments_count) };
-            trace::moment(Moment {
-                at: state::now(),
-                kind,
-                segments: segments_count.try_into().unwrap_or(u8::MAX),
-                qp: if kind == Kind::Receive { queue } else { 0 },
-                queue: if kind == Kind::Receive { 0 } else { queue },
-                wr_id: request.wr_id,
-                bytes,
-                lkey: first.map_or(0, |segment| segment.lkey),
-                address: first.map_or(0, |segment| segment.addr),
-                thread: state::thread(),
-                ..Moment::default()
-            });
-        }
+    while let Some(request) = unsafe { next.as_ref() } {
+        let count = usize::try_from(request.num_sge).unwrap_or(0);
+        // SAFETY: as above.
+        let (bytes, first) = unsafe { segments(request.sg_list, count) };
+        trace::moment(Moment {
+            at: state::now(),
+            kind,
+            segments: count.try_into().unwrap_or(u8::MAX),
+            qp: if kind == Kind::Receive { queue } else { 0 },
+            queue: if kind == Kind::Receive { 0 } else { queue },
+            wr_id: request.wr_id,
+            bytes,
+            lkey: first.map_or(0, |segment| segment.lkey),
+            address: first.map_or(0, |segment| segment.addr),
+            thread: state::thread(),
+            ..Moment::default()
+        });
         next = request.next;
     }
-    count
 }
 
 pub(super) unsafe extern "C" fn post_receive(
@@ -254,15 +316,17 @@ pub(super) unsafe extern "C" fn post_receive(
 ) -> c_int {
     // SAFETY: the program passes a live queue pair, and requests that are live during the call.
     unsafe {
-        let function = context_of((*qp).context).and_then(|context| context.post_receive.get());
-        let Some(function): Option<PostReceive> = function else { return libc::EOPNOTSUPP };
+        let Some(pair) = pair_of(qp).or_else(|| adopt::late(qp)) else { return libc::EOPNOTSUPP };
+        let Some(function) = pair.post_receive.get() else { return libc::EOPNOTSUPP };
         let on = state::on();
-        let pair = pair_of(qp).filter(|_| on != 0 && !front::is_passing());
-        let Some(pair) = pair else { return function(qp, list, bad) };
+        if on & FOLLOWS == 0 {
+            return function(qp, list, bad);
+        }
         let refusal = if on & FAULTS != 0 { faults::refuse_receive(&pair.faults) } else { None };
-        // Recorded first, because another thread may poll the completion of a request before the call returns.
-        let count =
-            if refusal.is_some() { 0 } else { receives(list, std::ptr::null_mut(), Kind::Receive, pair.number()) };
+        if refusal.is_none() {
+            // Recorded first, because another thread may poll the completion of a request before the call returns.
+            trace_receives(on, list, Kind::Receive, pair.number());
+        }
         let code = match refusal {
             Some(errno) => {
                 *bad = list;
@@ -270,9 +334,7 @@ pub(super) unsafe extern "C" fn post_receive(
             }
             None => function(qp, list, bad),
         };
-        if code == 0 {
-            pair.counts.received(count);
-        } else if on & TRACE != 0 {
+        if code != 0 && on & TRACE != 0 {
             trace::moment(Moment {
                 at: state::now(),
                 kind: Kind::Refused,
@@ -297,9 +359,7 @@ pub(super) unsafe extern "C" fn post_shared(
     unsafe {
         let function = context_of((*srq).context).and_then(|context| context.post_shared.get());
         let Some(function) = function else { return libc::EOPNOTSUPP };
-        if state::on() & TRACE != 0 && !front::is_passing() {
-            receives(list, std::ptr::null_mut(), Kind::SharedReceive, (*srq).handle);
-        }
+        trace_receives(state::on(), list, Kind::SharedReceive, (*srq).handle);
         function(srq, list, bad)
     }
 }

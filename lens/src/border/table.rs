@@ -8,11 +8,20 @@ use std::{fmt, ptr};
 /// thread that still reads one reads live memory. Nor are arrays: those that a larger one replaced are together at most
 /// as large as the current one, and two of its size take turns when slots of destroyed objects are cleared.
 pub(super) struct Table<T: 'static> {
+    /// Records that were found lately, by their keys.
+    lately: [AtomicPtr<T>; LATELY],
     slots: AtomicPtr<Slots<T>>,
     /// Counts the arrays that `slots` had.
     turn: AtomicU64,
     writer: Mutex<Writer<T>>,
 }
+
+/// A record, which has the key of its object; zero while it has none.
+pub(super) trait Keyed {
+    fn key(&self) -> &AtomicU64;
+}
+
+const LATELY: usize = 256;
 
 struct Slots<T: 'static> {
     slots: Box<[Slot<T>]>,
@@ -39,24 +48,43 @@ const FIRST: usize = 64;
 /// 2^64 divided by the golden ratio, which spreads addresses over the upper bits.
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
-impl<T: Sync> Table<T> {
+impl<T: Keyed + Sync> Table<T> {
     pub(super) const fn new() -> Self {
         let writer = Writer { used: 0, live: 0, spare: None, free: Vec::new() };
-        Self { slots: AtomicPtr::new(ptr::null_mut()), turn: AtomicU64::new(0), writer: Mutex::new(writer) }
+        Self {
+            lately: [const { AtomicPtr::new(ptr::null_mut()) }; LATELY],
+            slots: AtomicPtr::new(ptr::null_mut()),
+            turn: AtomicU64::new(0),
+            writer: Mutex::new(writer),
+        }
     }
 
     /// Returns the record of `key`.
     #[inline]
     pub(super) fn find(&self, key: u64) -> Option<&'static T> {
+        let place = (key.wrapping_mul(SPREAD) >> (u64::BITS - LATELY.trailing_zeros())) as usize;
+        // SAFETY: the record is null, or was leaked.
+        match unsafe { self.lately[place].load(Ordering::Acquire).as_ref() } {
+            Some(record) if record.key().load(Ordering::Relaxed) == key => Some(record),
+            _ => self.search(key, place),
+        }
+    }
+
+    #[inline(never)]
+    fn search(&self, key: u64, place: usize) -> Option<&'static T> {
         loop {
             let turn = self.turn.load(Ordering::Acquire);
             // SAFETY: the array is null, or was leaked.
             let slots = unsafe { self.slots.load(Ordering::Acquire).as_ref() }?;
+            let found = slots.at(key).record.load(Ordering::Acquire);
             // SAFETY: the record is null, or was leaked.
-            let found = unsafe { slots.at(key).record.load(Ordering::Acquire).as_ref() };
+            if let Some(record) = unsafe { found.as_ref() } {
+                self.lately[place].store(found, Ordering::Release);
+                return Some(record);
+            }
             // An array that is no longer the current one may lack the key.
-            if found.is_some() || self.turn.load(Ordering::Acquire) == turn {
-                return found;
+            if self.turn.load(Ordering::Acquire) == turn {
+                return None;
             }
         }
     }
@@ -70,6 +98,7 @@ impl<T: Sync> Table<T> {
         }
         let record = writer.free.pop().unwrap_or_else(|| Box::leak(Box::new(make())));
         set_up(record);
+        record.key().store(key, Ordering::Release);
         self.store(&mut writer, key, record);
         record
     }
@@ -82,11 +111,14 @@ impl<T: Sync> Table<T> {
         let record = slots.at(key).record.swap(ptr::null_mut(), Ordering::AcqRel);
         writer.live -= usize::from(!record.is_null());
         // SAFETY: as above.
-        unsafe { record.as_ref() }
+        let record = unsafe { record.as_ref() }?;
+        record.key().store(0, Ordering::Release);
+        Some(record)
     }
 
     /// Finds `record` again under `key`: its object was not destroyed.
     pub(super) fn put_back(&self, key: u64, record: &'static T) {
+        record.key().store(key, Ordering::Release);
         let mut writer = self.lock();
         self.store(&mut writer, key, record);
     }
@@ -201,14 +233,26 @@ impl<T> fmt::Debug for Table<T> {
 mod tests {
     use super::*;
 
+    #[derive(Default)]
+    struct Record {
+        key: AtomicU64,
+        value: AtomicU64,
+    }
+
+    impl Keyed for Record {
+        fn key(&self) -> &AtomicU64 {
+            &self.key
+        }
+    }
+
     #[test]
     fn records_are_found_until_they_are_removed() {
-        static TABLE: Table<AtomicU64> = Table::new();
+        static TABLE: Table<Record> = Table::new();
         assert!(TABLE.find(16).is_none());
         for key in 1..=1000 {
-            TABLE.insert(key * 16, || AtomicU64::new(0), |record| record.store(key, Ordering::Relaxed));
+            TABLE.insert(key * 16, Record::default, |record| record.value.store(key, Ordering::Relaxed));
         }
-        let found = |key: u64| TABLE.find(key * 16).map(|record| record.load(Ordering::Relaxed));
+        let found = |key: u64| TABLE.find(key * 16).map(|record| record.value.load(Ordering::Relaxed));
         assert!((1..=1000).all(|key| found(key) == Some(key)));
         for key in (1..=1000).step_by(2) {
             let record = TABLE.remove(key * 16).unwrap();
@@ -221,7 +265,7 @@ mod tests {
             TABLE.insert(
                 key * 16,
                 || unreachable!("500 records are free"),
-                |record| record.store(key, Ordering::Relaxed),
+                |record| record.value.store(key, Ordering::Relaxed),
             );
         }
         assert_eq!(found(2499), Some(2499));
@@ -230,9 +274,9 @@ mod tests {
 
     #[test]
     fn destroyed_objects_leave_their_slots() {
-        static TABLE: Table<AtomicU64> = Table::new();
+        static TABLE: Table<Record> = Table::new();
         for key in 1..100_000 {
-            TABLE.insert(key, || AtomicU64::new(key), |_| ());
+            TABLE.insert(key, Record::default, |_| ());
             let record = TABLE.remove(key).unwrap();
             if key % 2 == 0 {
                 TABLE.reuse(record);
@@ -245,8 +289,8 @@ mod tests {
 
     #[test]
     fn failed_destruction_keeps_the_record() {
-        static TABLE: Table<AtomicU64> = Table::new();
-        TABLE.insert(7, || AtomicU64::new(1), |_| ());
+        static TABLE: Table<Record> = Table::new();
+        TABLE.insert(7, Record::default, |_| ());
         let record = TABLE.remove(7).unwrap();
         assert!(TABLE.find(7).is_none());
         TABLE.put_back(7, record);

@@ -7,14 +7,15 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::state;
 use histogram::Histogram;
 
 pub use summary::{Operation, PairSummary, Summary, VerbSummary};
 
 /// Kinds of requests that are counted apart.
 const KINDS: [&str; 5] = ["send", "write", "read", "atomic", "other"];
-/// The time of one of this number of requests is taken, unless a trace takes all.
-const SAMPLED: u64 = 8;
+/// Without a trace, the time of one call in this number of calls is taken.
+const SAMPLED: u32 = 8;
 
 /// Completions of unknown queue pairs.
 pub(crate) static UNKNOWN: AtomicU64 = AtomicU64::new(0);
@@ -24,11 +25,17 @@ pub(crate) static UNKNOWN: AtomicU64 = AtomicU64::new(0);
 pub(crate) struct Counts {
     kinds: [OfKind; KINDS.len()],
     refused: AtomicU64,
-    receives: AtomicU64,
     received: AtomicU64,
     received_bytes: AtomicU64,
-    failed_receives: AtomicU64,
+    failures: AtomicU64,
+    /// Signaled requests that were posted, and that completed.
+    signaled: AtomicU64,
+    completed: AtomicU64,
+    /// Calls that post.
     turn: AtomicU32,
+    /// The signaled request whose time is taken, counted from one, and when it was posted; zero for none.
+    sample: AtomicU64,
+    sampled_at: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -40,21 +47,76 @@ struct OfKind {
     times: Histogram,
 }
 
-/// The kind of an `ibv_wr_opcode`.
-fn kind_of(opcode: u8) -> usize {
-    match opcode {
-        2 | 3 | 9 | 10 => 0,
-        0 | 1 | 15 => 1,
-        4 => 2,
-        5 | 6 => 3,
-        _ => 4,
+/// The kind of each `ibv_wr_opcode`.
+const KIND_OF_REQUEST: [u8; 16] = [1, 1, 0, 0, 2, 3, 3, 4, 4, 0, 0, 4, 4, 4, 4, 1];
+/// The kind of each `ibv_wc_opcode` of a request.
+const KIND_OF_COMPLETION: [u8; 16] = [0, 1, 2, 3, 3, 4, 4, 0, 4, 1, 4, 4, 4, 4, 4, 4];
+
+/// Requests of one kind in a row, which are added together.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Run {
+    kind: u8,
+    requests: u64,
+    bytes: u64,
+    signaled: u64,
+}
+
+impl Run {
+    /// Adds a request to those of its kind, after it has given others to `counts`.
+    #[inline]
+    pub(crate) fn add(&mut self, counts: &Counts, opcode: u32, is_signaled: bool, bytes: u64) {
+        let kind = KIND_OF_REQUEST[opcode as usize % KIND_OF_REQUEST.len()];
+        if kind != self.kind && self.requests > 0 {
+            counts.posted(std::mem::take(self));
+        }
+        self.kind = kind;
+        self.requests += 1;
+        self.bytes += bytes;
+        self.signaled += u64::from(is_signaled);
+    }
+
+    /// Adds to the bytes of the last request.
+    #[inline]
+    pub(crate) fn add_bytes(&mut self, bytes: u64) {
+        self.bytes += bytes;
+    }
+
+    pub(crate) fn requests(&self) -> u64 {
+        self.requests
+    }
+
+    pub(crate) fn has_signaled(&self) -> bool {
+        self.signaled > 0
     }
 }
 
-/// Adds without the cost of an atomic addition if no other thread adds, which holds for a queue that one thread uses.
-#[inline]
-fn add(counter: &AtomicU64, amount: u64) {
-    counter.fetch_add(amount, Ordering::Relaxed);
+/// Completions of one kind in a row, which are added together.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Completed {
+    requests: u64,
+    kind: u8,
+    received: u64,
+    bytes: u64,
+}
+
+impl Completed {
+    /// Adds a success of a request.
+    #[inline]
+    pub(crate) fn add_request(&mut self, counts: &Counts, opcode: u32) {
+        let kind = KIND_OF_COMPLETION[opcode as usize % KIND_OF_COMPLETION.len()];
+        if kind != self.kind && self.requests > 0 {
+            counts.completed(std::mem::take(self));
+        }
+        self.kind = kind;
+        self.requests += 1;
+    }
+
+    /// Adds a message that arrived.
+    #[inline]
+    pub(crate) fn add_message(&mut self, bytes: u32) {
+        self.received += 1;
+        self.bytes += u64::from(bytes);
+    }
 }
 
 impl OfKind {
@@ -73,70 +135,105 @@ impl OfKind {
     }
 }
 
+fn add(counter: &AtomicU64, amount: u64) {
+    if amount > 0 {
+        counter.fetch_add(amount, Ordering::Relaxed);
+    }
+}
+
 impl Counts {
     pub(crate) const fn new() -> Self {
         Self {
             kinds: [const { OfKind::new() }; KINDS.len()],
             refused: AtomicU64::new(0),
-            receives: AtomicU64::new(0),
             received: AtomicU64::new(0),
             received_bytes: AtomicU64::new(0),
-            failed_receives: AtomicU64::new(0),
+            failures: AtomicU64::new(0),
+            signaled: AtomicU64::new(0),
+            completed: AtomicU64::new(0),
             turn: AtomicU32::new(0),
+            sample: AtomicU64::new(0),
+            sampled_at: AtomicU64::new(0),
         }
     }
 
-    fn counters(&self) -> [&AtomicU64; 5] {
-        [&self.refused, &self.receives, &self.received, &self.received_bytes, &self.failed_receives]
+    fn counters(&self) -> [&AtomicU64; 4] {
+        [&self.refused, &self.received, &self.received_bytes, &self.failures]
     }
 
     /// Starts from zero.
     pub(crate) fn start(&self) {
-        self.counters().iter().for_each(|counter| counter.store(0, Ordering::Relaxed));
+        let others = [&self.signaled, &self.completed, &self.sample];
+        self.counters().into_iter().chain(others).for_each(|counter| counter.store(0, Ordering::Relaxed));
         for kind in &self.kinds {
             kind.counters().iter().for_each(|counter| counter.store(0, Ordering::Relaxed));
             kind.times.clear();
         }
     }
 
-    /// Whether the time of the next request is taken.
+    /// Called before a call posts a signaled request: takes the time of some of them.
     #[inline]
-    pub(crate) fn wants_time(&self) -> bool {
-        u64::from(self.turn.fetch_add(1, Ordering::Relaxed)) % SAMPLED == 0
+    pub(crate) fn will_post(&self) {
+        if self.turn.fetch_add(1, Ordering::Relaxed).is_multiple_of(SAMPLED) && self.sample.load(Ordering::Relaxed) == 0
+        {
+            self.sampled_at.store(state::now(), Ordering::Relaxed);
+            self.sample.store(self.signaled.load(Ordering::Relaxed) + 1, Ordering::Release);
+        }
     }
 
+    /// Adds requests that the device has accepted.
     #[inline]
-    pub(crate) fn posted(&self, opcode: u8, bytes: u64) {
-        let kind = &self.kinds[kind_of(opcode)];
-        add(&kind.requests, 1);
-        add(&kind.bytes, bytes);
+    pub(crate) fn posted(&self, run: Run) {
+        let kind = &self.kinds[usize::from(run.kind) % KINDS.len()];
+        add(&kind.requests, run.requests);
+        add(&kind.bytes, run.bytes);
+        add(&self.signaled, run.signaled);
     }
 
     pub(crate) fn refused(&self, count: u64) {
         add(&self.refused, count);
     }
 
-    pub(crate) fn received(&self, count: u64) {
-        add(&self.receives, count);
-    }
-
+    /// Adds completions.
     #[inline]
-    pub(crate) fn completed(&self, opcode: u8, took: Option<u64>, is_success: bool) {
-        let kind = &self.kinds[kind_of(opcode)];
-        add(if is_success { &kind.completions } else { &kind.errors }, 1);
-        if let Some(took) = took.filter(|_| is_success) {
-            kind.times.add(took);
+    pub(crate) fn completed(&self, completed: Completed) {
+        add(&self.received, completed.received);
+        add(&self.received_bytes, completed.bytes);
+        if completed.requests == 0 {
+            return;
+        }
+        let kind = &self.kinds[usize::from(completed.kind) % KINDS.len()];
+        add(&kind.completions, completed.requests);
+        let done = self.completed.fetch_add(completed.requests, Ordering::Relaxed) + completed.requests;
+        let sample = self.sample.load(Ordering::Acquire);
+        if sample != 0 && done >= sample {
+            self.take_time(kind);
         }
     }
 
-    #[inline]
-    pub(crate) fn got(&self, bytes: u32) {
-        add(&self.received, 1);
-        add(&self.received_bytes, bytes.into());
+    #[cold]
+    fn take_time(&self, kind: &OfKind) {
+        let at = self.sampled_at.load(Ordering::Relaxed);
+        if self.sample.swap(0, Ordering::AcqRel) != 0 {
+            kind.times.add(state::now().saturating_sub(at));
+        }
     }
 
-    pub(crate) fn failed_receive(&self) {
-        add(&self.failed_receives, 1);
+    /// Adds a failed request.
+    pub(crate) fn failed(&self, opcode: u32) {
+        let kind = KIND_OF_REQUEST[opcode as usize % KIND_OF_REQUEST.len()];
+        add(&self.kinds[usize::from(kind)].errors, 1);
+        self.completed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Adds a failure of a request or of a receive, which only a trace tells apart.
+    pub(crate) fn failed_unknown(&self) {
+        add(&self.failures, 1);
+    }
+
+    /// Signaled requests that have not completed.
+    pub(crate) fn in_flight(&self) -> u64 {
+        self.signaled.load(Ordering::Relaxed).saturating_sub(self.completed.load(Ordering::Relaxed))
     }
 }
 
@@ -169,7 +266,7 @@ pub(crate) fn call(verb: &'static str, nanoseconds: u64, failed: bool) {
 
 /// Keeps the counts of a queue pair that was destroyed.
 pub(crate) fn retire(pair: PairSummary) {
-    if crate::state::on() & crate::state::COUNT == 0 {
+    if state::on() & state::COUNT == 0 {
         return;
     }
     let mut retired = lock(&RETIRED);

@@ -43,9 +43,9 @@ pub struct PairSummary {
     pub received: u64,
     /// The bytes of these messages.
     pub received_bytes: u64,
-    /// Receives that failed.
-    pub failed_receives: u64,
-    /// Requests that have not completed.
+    /// Completions with an error; without a trace or faults, those of requests are among them.
+    pub failures: u64,
+    /// Signaled requests that have not completed.
     pub in_flight: u64,
 }
 
@@ -63,27 +63,35 @@ pub struct Operation {
     pub completions: u64,
     /// Completions with an error.
     pub errors: u64,
-    /// Nanoseconds from the post to the completion, as the program polled it: the median, of one in eight requests.
+    /// Nanoseconds from the post to the completion, as the program polled it: the median of some requests.
     pub median: Option<u64>,
     /// The 99th percentile of these times.
     pub p99: Option<u64>,
 }
 
 impl PairSummary {
-    pub(crate) fn new(qp: u32, counts: &Counts, in_flight: u64) -> Self {
+    pub(crate) fn new(qp: u32, counts: &Counts) -> Self {
         let operations = KINDS.iter().zip(&counts.kinds).filter_map(|(name, kind)| {
             let [requests, bytes, completions, errors] = kind.counters().map(|counter| counter.load(Ordering::Relaxed));
             let (median, p99) = (kind.times.quantile(0.5), kind.times.quantile(0.99));
             (requests + errors > 0).then_some(Operation { name, requests, bytes, completions, errors, median, p99 })
         });
-        let [refused, _, received, received_bytes, failed_receives] =
+        let [refused, received, received_bytes, failures] =
             counts.counters().map(|counter| counter.load(Ordering::Relaxed));
-        Self { qp, operations: operations.collect(), refused, received, received_bytes, failed_receives, in_flight }
+        Self {
+            qp,
+            operations: operations.collect(),
+            refused,
+            received,
+            received_bytes,
+            failures,
+            in_flight: counts.in_flight(),
+        }
     }
 
     /// Whether nothing happened on it.
     pub(super) fn is_idle(&self) -> bool {
-        self.operations.is_empty() && self.refused + self.received + self.failed_receives == 0
+        self.operations.is_empty() && self.refused + self.received + self.failures == 0
     }
 }
 
@@ -149,11 +157,11 @@ impl fmt::Display for Summary {
                     Time(row.p99)
                 )?;
             }
-            if pair.received + pair.failed_receives > 0 {
+            if pair.received + pair.failures > 0 {
                 writeln!(
                     f,
                     "{number:>10}  {:<8} {:>10} {:>14} {:>8}",
-                    "receive", pair.received, pair.received_bytes, pair.failed_receives
+                    "receive", pair.received, pair.received_bytes, pair.failures
                 )?;
             }
             if pair.refused > 0 {

@@ -20,7 +20,7 @@ pub(crate) fn run(context: &Context<'_>) -> Result<Finished> {
     let is_full = context.extent == Extent::Full;
     build::release(context.root)?;
     let mut finished = Finished::default();
-    for name in ["zero_cost", "xsk_cost", "trespass_cost", "canter_cost"] {
+    for name in ["zero_cost", "xsk_cost", "trespass_cost", "canter_cost", "lens_cost"] {
         let program = repo::target_folder(context.root)?.join("release").join(name);
         let (end, _) = running::stream(Command::new(&program))?;
         let passed = u64::from(end.is_success());

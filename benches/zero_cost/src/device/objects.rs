@@ -11,6 +11,8 @@ use super::data_path;
 
 /// The number of every key and queue pair.
 const NUMBER: u32 = 7;
+/// The number of each queue pair, which its completions have.
+const PAIR: u32 = 5;
 
 /// A completion queue, of either interface.
 #[repr(C)]
@@ -299,7 +301,7 @@ unsafe fn new_pair(
         data_path::fill_in_pair(&mut (*pair).c);
         let qp = pair.cast::<ibv_qp>();
         ((*qp).context, (*qp).pd, (*qp).qp_context) = (context, pd, qp_context);
-        ((*qp).send_cq, (*qp).recv_cq, (*qp).qp_type, (*qp).qp_num) = (send_cq, recv_cq, qp_type, NUMBER);
+        ((*qp).send_cq, (*qp).recv_cq, (*qp).qp_type, (*qp).qp_num) = (send_cq, recv_cq, qp_type, PAIR);
         qp
     }
 }
