@@ -226,7 +226,7 @@ impl Counts {
         self.completed.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Adds a failure of a request or of a receive, which only a trace tells apart.
+    /// Adds a failure of a request or of a receive, which only a trace distinguishes.
     pub(crate) fn failed_unknown(&self) {
         add(&self.failures, 1);
     }

@@ -29,7 +29,7 @@ const MISUSED: u8 = 2;
 /// device of the kernel.
 const DEFAULTS: &[(&str, &str)] = &[("UCX_UD_ETH_DGID_CHECK", "n")];
 
-/// Tells the library to add softrnic's devices, also under a lens.
+/// Makes the library add softrnic's devices, also under a lens.
 const DEVICES: &str = "SOFTRNIC_RUN";
 
 /// The reason why the program cannot be run, and the exit status.
