@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6, ToSocketAddrs};
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use super::deadline::Deadline;
@@ -128,14 +129,19 @@ impl Connector {
             if let Some(type_of_service) = self.type_of_service {
                 id.set_type_of_service(type_of_service)?;
             }
-            id.resolve_addr(source, address, deadline.left_or_max().min(limit))?;
+            let attempt = Deadline::within(Some(deadline.left_or_max().min(limit)));
+            id.resolve_addr(source, address, attempt.left_or_max())?;
             let resolved = await_event(&id, deadline, |kind| match kind {
                 EventKind::AddressResolved => Ok(()),
                 other => Err(other),
             });
             match resolved {
                 Ok(()) => return Ok(id),
-                Err(ConnectCause::TimedOut { .. }) => limit *= 2,
+                Err(ConnectCause::TimedOut { .. }) => {
+                    // A device may report this before the time has passed. It must not be asked again without a pause.
+                    thread::sleep(attempt.left_or_max());
+                    limit = limit.saturating_mul(2);
+                }
                 Err(cause) => return Err(cause),
             }
         }
