@@ -158,17 +158,21 @@ pub(super) unsafe fn extended_completion_queue(cq: *mut ibv_cq_ex) {
     }
 }
 
+/// Adopts the context of an identifier and, if `has_made`, its queue pair.
+///
 /// # Safety
 ///
-/// `id` is null or live.
-pub(super) unsafe fn identifier(id: *mut rdma_cm_id) {
-    // SAFETY: by contract; the objects of a live identifier are live.
+/// `id` is null or live, and so is its queue pair if `has_made`.
+pub(super) unsafe fn identifier(id: *mut rdma_cm_id, has_made: bool) {
+    // SAFETY: by contract; the context of a live identifier is live.
     unsafe {
         let Some(found) = id.as_ref() else { return };
         context(found.verbs);
-        queue_pair(found.qp);
-        if let Some(pair) = pair_of(found.qp) {
-            pair.faults.set_id(id);
+        if has_made {
+            queue_pair(found.qp);
+            if let Some(pair) = pair_of(found.qp) {
+                pair.faults.set_id(id);
+            }
         }
     }
 }

@@ -67,11 +67,15 @@ pub(super) unsafe fn call<R: Outcome>(
     result
 }
 
+/// Calls that wait for something, which the trace shows when they return.
+const WAITS: [&str; 4] = ["ibv_get_cq_event", "ibv_get_async_event", "rdma_get_cm_event", "rdma_get_request"];
+
 fn finish(on: u8, verb: &'static str, at: u64, arguments: Arguments, outcome: Result<String, i32>, is_injected: bool) {
     if on & COUNT != 0 {
         count::call(verb, state::now() - at, outcome.is_err());
     }
     if on & TRACE != 0 {
+        let at = if WAITS.contains(&verb) { state::now() } else { at };
         let (result, error) = match outcome {
             Ok(text) => (text, None),
             Err(code) => (String::new(), Some(failure_text(code))),
@@ -90,7 +94,7 @@ trait Argument: Show {
     /// # Safety
     ///
     /// The call has succeeded, and did not destroy the object.
-    unsafe fn adopt(self) {}
+    unsafe fn adopt(self, _verb: &str) {}
 
     /// The records of what `verb` is about to destroy.
     ///
@@ -138,10 +142,22 @@ impl Argument for *mut ibv_qp {
     }
 }
 
+/// Adopts the objects of an identifier. Its queue pair is used only after the calls that make one: a program may have
+/// destroyed it with `ibv_destroy_qp`, which leaves the pointer.
+///
+/// # Safety
+///
+/// `id` is null or live, and `verb` has succeeded.
+unsafe fn adopt_identifier(id: *mut rdma_cm_id, verb: &str) {
+    let has_made = matches!(verb, "rdma_create_qp" | "rdma_create_qp_ex" | "rdma_create_ep" | "rdma_get_request");
+    // SAFETY: guaranteed by the caller.
+    unsafe { adopt::identifier(id, has_made) };
+}
+
 impl Argument for *mut rdma_cm_id {
-    unsafe fn adopt(self) {
+    unsafe fn adopt(self, verb: &str) {
         // SAFETY: guaranteed by the caller.
-        unsafe { adopt::identifier(self) };
+        unsafe { adopt_identifier(self, verb) };
     }
 
     unsafe fn leaving(self, verb: &str) -> Option<Leaving> {
@@ -153,18 +169,18 @@ impl Argument for *mut rdma_cm_id {
 }
 
 impl Argument for *mut *mut rdma_cm_id {
-    unsafe fn adopt(self) {
+    unsafe fn adopt(self, verb: &str) {
         // SAFETY: the call has stored a live identifier.
-        unsafe { adopt::identifier(*self) };
+        unsafe { adopt_identifier(*self, verb) };
     }
 }
 
 impl Argument for *mut *mut rdma_cm_event {
-    unsafe fn adopt(self) {
+    unsafe fn adopt(self, verb: &str) {
         // SAFETY: the call has stored an event, whose identifiers are live until it is acknowledged.
         unsafe {
             if let Some(event) = (*self).as_ref() {
-                adopt::identifier(event.id);
+                adopt_identifier(event.id, verb);
             }
         }
     }
@@ -193,7 +209,7 @@ macro_rules! functions {
                             is_kept.set(Outcome::failure(result, stringify!($name)).is_some());
                             result
                         },
-                        |_to| { $(Argument::adopt($arg); Show::show_output($arg, stringify!($arg), _to);)* },
+                        |_to| { $(Argument::adopt($arg, stringify!($name)); Show::show_output($arg, stringify!($arg), _to);)* },
                     );
                     for leaving in leaving.into_iter().flatten() {
                         if is_kept.get() { leaving.stay() } else { leaving.end() }
@@ -274,7 +290,7 @@ unsafe extern "C" fn get_cm_event(channel: *mut rdma_event_channel, event: *mut 
             |to| channel.show("channel", to),
             get,
             |to| {
-                event.adopt();
+                event.adopt("rdma_get_cm_event");
                 event.show_output("event", to);
             },
         )

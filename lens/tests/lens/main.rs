@@ -3,5 +3,6 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod faults;
+mod manager;
 mod support;
 mod traces;
