@@ -13,12 +13,14 @@ pub const TRACE: &str = "LENS_TRACE";
 pub const FORMAT: &str = "LENS_FORMAT";
 /// Where the counts go when the process exits: as for [`TRACE`].
 pub const COUNT: &str = "LENS_COUNT";
+/// The address at which the counts are served, such as `127.0.0.1:9400`.
+pub const METRICS: &str = "LENS_METRICS";
 /// The path of a schedule of faults.
 pub const FAULTS: &str = "LENS_FAULTS";
 /// The seed of the faults, zero by default.
 pub const SEED: &str = "LENS_SEED";
 /// All variables.
-pub const VARIABLES: [&str; 5] = [TRACE, FORMAT, COUNT, FAULTS, SEED];
+pub const VARIABLES: [&str; 6] = [TRACE, FORMAT, COUNT, METRICS, FAULTS, SEED];
 
 /// A lens from the environment, and where its counts go.
 #[derive(Debug)]
@@ -68,7 +70,7 @@ pub enum EnvironmentError {
 
 /// Whether the environment has a variable of the lens.
 pub fn is_set() -> bool {
-    [TRACE, COUNT, FAULTS].iter().any(|name| value(name).is_some())
+    [TRACE, COUNT, METRICS, FAULTS].iter().any(|name| value(name).is_some())
 }
 
 fn value(name: &str) -> Option<std::ffi::OsString> {
@@ -93,6 +95,12 @@ impl Environment {
         if counts.is_some() {
             builder = builder.count();
         }
+        if let Some(text) = value(METRICS) {
+            let value = text.to_string_lossy().into_owned();
+            let expected = "an address and a port, such as 127.0.0.1:9400";
+            let address = value.parse().map_err(|_| EnvironmentError::Value { variable: METRICS, value, expected })?;
+            builder = builder.metrics(address);
+        }
         if let Some(path) = value(FAULTS).map(PathBuf::from) {
             builder = builder.faults(read_schedule(&path)?, seed()?);
         }
@@ -105,6 +113,9 @@ impl Environment {
     ///
     /// The first error of a write.
     pub fn finish(self) -> io::Result<()> {
+        if self.lens.belongs_to_parent() {
+            return Ok(());
+        }
         let summary = self.lens.summary();
         let written = self.lens.finish();
         if let Some(path) = self.counts {

@@ -26,6 +26,7 @@ mod border;
 mod count;
 pub mod environment;
 mod faults;
+mod metrics;
 mod moment;
 mod names;
 mod record;
@@ -34,9 +35,11 @@ mod trace;
 
 use std::fmt;
 use std::io::{self, Write};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rdma_mummy_sys::load::front;
+use rdma_mummy_sys::process;
 
 pub use count::{Operation, PairSummary, Summary, VerbSummary};
 pub use faults::{Schedule, ScheduleError};
@@ -50,6 +53,8 @@ static IN_USE: AtomicBool = AtomicBool::new(false);
 #[must_use = "dropping it ends the trace and the faults"]
 pub struct Lens {
     is_finished: bool,
+    /// The process, as [`process::generation`] counts.
+    generation: u32,
 }
 
 /// What a lens does.
@@ -58,6 +63,7 @@ pub struct Lens {
 pub struct Builder {
     trace: Option<(Format, Box<dyn Write + Send>)>,
     counts: bool,
+    metrics: Option<SocketAddr>,
     faults: Option<(Schedule, u64)>,
 }
 
@@ -71,6 +77,15 @@ pub enum InstallError {
     /// Another component stands in front of all providers.
     #[error("cannot see the calls of this process: {0}")]
     Front(#[from] front::InstallError),
+    /// The counts cannot be served.
+    #[error("cannot serve the counts at {address}: {error}")]
+    Metrics {
+        /// The address.
+        address: SocketAddr,
+        /// The error.
+        #[source]
+        error: io::Error,
+    },
     /// The thread that writes the trace cannot start.
     #[error("cannot start the thread that writes the trace: {0}")]
     Thread(#[source] io::Error),
@@ -87,6 +102,11 @@ impl Lens {
         Summary::with(border::pair_summaries())
     }
 
+    /// The address at which the counts are served, with the port that the system has chosen for port 0.
+    pub fn metrics_address(&self) -> Option<SocketAddr> {
+        metrics::address()
+    }
+
     /// Ends the faults and the trace.
     ///
     /// # Errors
@@ -96,11 +116,17 @@ impl Lens {
         self.end()
     }
 
+    fn belongs_to_parent(&self) -> bool {
+        self.generation != process::generation()
+    }
+
     fn end(&mut self) -> io::Result<()> {
-        if std::mem::replace(&mut self.is_finished, true) {
+        // A child that was forked has none of the threads.
+        if std::mem::replace(&mut self.is_finished, true) || self.belongs_to_parent() {
             return Ok(());
         }
         faults::stop();
+        metrics::stop();
         state::switch_off(state::COUNT);
         let written = trace::stop();
         IN_USE.store(false, Ordering::Release);
@@ -128,6 +154,12 @@ impl Builder {
         self
     }
 
+    /// Counts, and serves the counts as Prometheus text at `http://ADDRESS/metrics`.
+    pub fn metrics(mut self, address: SocketAddr) -> Self {
+        self.metrics = Some(address);
+        self.count()
+    }
+
     /// Puts the faults of a schedule into force. The same seed on the same sequence of calls gives the same faults.
     pub fn faults(mut self, schedule: Schedule, seed: u64) -> Self {
         self.faults = Some((schedule, seed));
@@ -143,7 +175,8 @@ impl Builder {
         if IN_USE.swap(true, Ordering::AcqRel) {
             return Err(InstallError::InUse);
         }
-        let lens = Lens { is_finished: false };
+        process::watch();
+        let lens = Lens { is_finished: false, generation: process::generation() };
         border::install()?;
         state::forget_in_children();
         if let Some((format, sink)) = self.trace {
@@ -153,6 +186,10 @@ impl Builder {
             count::start();
             border::start_counts();
             state::switch_on(state::COUNT);
+        }
+        if let Some(address) = self.metrics {
+            let text = || metrics::Text(&Summary::with(border::pair_summaries())).to_string();
+            metrics::start(address, text).map_err(|error| InstallError::Metrics { address, error })?;
         }
         if let Some((schedule, seed)) = self.faults {
             faults::start(schedule, seed);
@@ -166,3 +203,8 @@ impl fmt::Debug for Builder {
         f.debug_struct("Builder").field("counts", &self.counts).field("faults", &self.faults).finish_non_exhaustive()
     }
 }
+
+/// Compiles the example in the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

@@ -2,13 +2,14 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File};
+use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, io};
 
 use clap::Args;
-use rdma_lens::environment::{self, COUNT, FAULTS, FORMAT, SEED, TRACE, VARIABLES};
+use rdma_lens::environment::{self, COUNT, FAULTS, FORMAT, METRICS, SEED, TRACE, VARIABLES};
 
 /// Run a program, and show each call, request and completion of its RDMA devices
 #[derive(Args, Debug)]
@@ -20,7 +21,7 @@ pub(crate) struct Run {
     /// Count calls, requests, bytes, errors and times, and print the sums when the program exits
     #[arg(short, long)]
     count: bool,
-    /// Also write the trace, if --count or --faults is given
+    /// Also write the trace, if --count, --metrics or --faults is given
     #[arg(short, long)]
     trace: bool,
     /// Write to FILE; %p is the number of the process [default: the standard error]
@@ -29,6 +30,9 @@ pub(crate) struct Run {
     /// Write the trace as JSON, an object a line
     #[arg(long)]
     json: bool,
+    /// Serve the counts as Prometheus text at http://ADDRESS/metrics
+    #[arg(long, value_name = "ADDRESS")]
+    metrics: Option<SocketAddr>,
     /// Let calls and requests fail by the schedule in FILE: a line a fault, such as
     /// `after 100 posts on qp 1: complete with RETRY_EXC`
     #[arg(long, value_name = "FILE")]
@@ -70,7 +74,10 @@ fn execute(task: Run) -> Result<std::convert::Infallible, String> {
     if task.count {
         command.env(COUNT, &output);
     }
-    if task.trace || !(task.count || task.faults.is_some()) {
+    if let Some(address) = task.metrics {
+        command.env(METRICS, address.to_string());
+    }
+    if task.trace || !(task.count || task.metrics.is_some() || task.faults.is_some()) {
         command.env(TRACE, &output).env(FORMAT, if task.json { "json" } else { "text" });
     }
     if let Some(path) = task.faults {

@@ -1,5 +1,8 @@
 //! What a trace and the counts contain.
 
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpStream};
+
 use rdma_lens::{Format, What};
 use sideway::ibverbs::queue_pair::{BasicQueuePair, ExtendedQueuePair, PostSendGuard, QueuePair};
 use sideway::ibverbs::work_request::WorkRequestFlags;
@@ -147,4 +150,34 @@ fn second_lens_is_refused() {
     let refused = rdma_lens::Lens::builder().install().unwrap_err();
     assert!(refused.to_string().contains("this process has a lens"), "{refused}");
     drop(session);
+}
+
+#[test]
+fn counts_are_served() {
+    let get = |address, path: &str| {
+        let mut stream = TcpStream::connect(address).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    let session = Session::new(Format::Text, |builder| builder.metrics((Ipv4Addr::LOCALHOST, 0).into()));
+    let address = session.lens.metrics_address().unwrap();
+    let near = exchange::<ExtendedQueuePair>(QueueKind::Extended);
+    // A client that sends nothing and leaves does not stop the server.
+    drop(TcpStream::connect(address).unwrap());
+    let answer = get(address, "/metrics");
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with("HTTP/1.1 200 OK") && head.contains(&format!("Content-Length: {}", body.len())), "{head}");
+    for line in [
+        "# TYPE rdma_requests_total counter".to_owned(),
+        format!("rdma_requests_total{{qp=\"{near:#x}\",operation=\"write\"}} 1"),
+        format!("rdma_request_bytes_total{{qp=\"{near:#x}\",operation=\"send\"}} 48"),
+        "rdma_verb_calls_total{verb=\"ibv_modify_qp\"} 6".to_owned(),
+    ] {
+        assert!(body.lines().any(|found| found == line), "{line}\n{body}");
+    }
+    assert!(get(address, "/other").starts_with("HTTP/1.1 404"));
+    drop(session);
+    TcpStream::connect(address).unwrap_err();
 }

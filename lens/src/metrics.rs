@@ -1,0 +1,178 @@
+//! The counts as Prometheus text, over HTTP.
+
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use rdma_mummy_sys::process;
+
+use crate::count::{Operation, PairSummary, Summary};
+
+/// How long a client may take to send its request, and to read the answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// The largest request.
+const REQUEST: usize = 8 << 10;
+
+/// A server, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Server {
+    address: SocketAddr,
+    is_ended: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Answers each request at `address` with the text that `text` returns.
+    pub(crate) fn start(address: SocketAddr, text: impl Fn() -> String + Send + 'static) -> io::Result<Self> {
+        let listener = TcpListener::bind(address)?;
+        let address = listener.local_addr()?;
+        let is_ended = Arc::new(AtomicBool::new(false));
+        let ends = Arc::clone(&is_ended);
+        let serve = move || {
+            for client in listener.incoming() {
+                if ends.load(Ordering::Acquire) {
+                    return;
+                }
+                // A client that ends early loses only its own answer. Other errors, as without descriptors, may last.
+                match client {
+                    Ok(client) => _ = answer(client, &text),
+                    Err(_) => thread::sleep(Duration::from_millis(100)),
+                }
+            }
+        };
+        let builder = thread::Builder::new().name("lens-metrics".to_owned());
+        let thread = Some(process::without_signals(|| builder.spawn(serve))?);
+        Ok(Self { address, is_ended, thread })
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.is_ended.store(true, Ordering::Release);
+        // Wakes the thread, which then closes the listener. Without a connection, it ends with the next one.
+        if TcpStream::connect_timeout(&self.address, PATIENCE).is_ok()
+            && let Some(thread) = self.thread.take()
+        {
+            // A panic of the thread has been reported.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn answer(mut client: TcpStream, text: &impl Fn() -> String) -> io::Result<()> {
+    client.set_read_timeout(Some(PATIENCE))?;
+    client.set_write_timeout(Some(PATIENCE))?;
+    let mut request = Vec::new();
+    let mut part = [0; 1024];
+    while !request.windows(4).any(|end| end == b"\r\n\r\n") && request.len() < REQUEST {
+        match client.read(&mut part)? {
+            0 => break,
+            count => request.extend_from_slice(&part[..count]),
+        }
+    }
+    let is_get = request.starts_with(b"GET /metrics ") || request.starts_with(b"GET / ");
+    let (status, body) = if is_get { ("200 OK", text()) } else { ("404 Not Found", "see /metrics\n".to_owned()) };
+    let length = body.len();
+    let head = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
+    );
+    client.write_all(head.as_bytes())?;
+    client.write_all(body.as_bytes())
+}
+
+/// The server of this process.
+static SERVER: Mutex<Option<Server>> = Mutex::new(None);
+
+fn server() -> std::sync::MutexGuard<'static, Option<Server>> {
+    SERVER.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Starts the server of this process.
+pub(crate) fn start(address: SocketAddr, text: impl Fn() -> String + Send + 'static) -> io::Result<()> {
+    *server() = Some(Server::start(address, text)?);
+    Ok(())
+}
+
+/// The address of the server of this process, whose port the system may have chosen.
+pub(crate) fn address() -> Option<SocketAddr> {
+    server().as_ref().map(Server::address)
+}
+
+pub(crate) fn stop() {
+    *server() = None;
+}
+
+/// The counts in the text format of Prometheus.
+pub(crate) struct Text<'a>(pub(crate) &'a Summary);
+
+type Value<T> = (&'static str, &'static str, &'static str, fn(&T) -> u64);
+
+const OF_OPERATIONS: [Value<Operation>; 4] = [
+    ("rdma_requests_total", "counter", "Requests that were posted", |row| row.requests),
+    ("rdma_request_bytes_total", "counter", "Bytes of requests", |row| row.bytes),
+    ("rdma_completions_total", "counter", "Requests that completed", |row| row.completions),
+    ("rdma_request_errors_total", "counter", "Requests that failed", |row| row.errors),
+];
+
+const OF_PAIRS: [Value<PairSummary>; 5] = [
+    ("rdma_received_total", "counter", "Messages that arrived", |pair| pair.received),
+    ("rdma_received_bytes_total", "counter", "Bytes of messages that arrived", |pair| pair.received_bytes),
+    ("rdma_refused_total", "counter", "Requests that the device refused", |pair| pair.refused),
+    ("rdma_failures_total", "counter", "Completions with an error of unknown requests", |pair| pair.failures),
+    ("rdma_in_flight", "gauge", "Signaled requests that have not completed", |pair| pair.in_flight),
+];
+
+impl fmt::Display for Text<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Summary { verbs, pairs, .. } = self.0;
+        head(f, ("rdma_verb_calls_total", "counter", "Calls of a verb"))?;
+        for verb in verbs {
+            writeln!(f, "rdma_verb_calls_total{{verb=\"{}\"}} {}", verb.verb, verb.calls)?;
+        }
+        head(f, ("rdma_verb_errors_total", "counter", "Calls of a verb that failed"))?;
+        for verb in verbs {
+            writeln!(f, "rdma_verb_errors_total{{verb=\"{}\"}} {}", verb.verb, verb.errors)?;
+        }
+        for (name, kind, help, value) in OF_OPERATIONS {
+            head(f, (name, kind, help))?;
+            for (pair, row) in rows(pairs) {
+                let labels = format!("qp=\"{:#x}\",operation=\"{}\"", pair.qp, row.name);
+                writeln!(f, "{name}{{{labels}}} {}", value(row))?;
+            }
+        }
+        let name = "rdma_request_seconds";
+        head(f, (name, "gauge", "Time from the post to the completion"))?;
+        for (pair, row) in rows(pairs) {
+            for (quantile, time) in [("0.5", row.median), ("0.99", row.p99)] {
+                if let Some(time) = time {
+                    let seconds = time as f64 / 1e9;
+                    let labels = format!("qp=\"{:#x}\",operation=\"{}\",quantile=\"{quantile}\"", pair.qp, row.name);
+                    writeln!(f, "{name}{{{labels}}} {seconds:.9}")?;
+                }
+            }
+        }
+        for (name, kind, help, value) in OF_PAIRS {
+            head(f, (name, kind, help))?;
+            for pair in pairs {
+                writeln!(f, "{name}{{qp=\"{:#x}\"}} {}", pair.qp, value(pair))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn rows(pairs: &[PairSummary]) -> impl Iterator<Item = (&PairSummary, &Operation)> {
+    pairs.iter().flat_map(|pair| pair.operations.iter().map(move |row| (pair, row)))
+}
+
+fn head(f: &mut fmt::Formatter<'_>, (name, kind, help): (&str, &str, &str)) -> fmt::Result {
+    writeln!(f, "# HELP {name} {help}\n# TYPE {name} {kind}")
+}
