@@ -4,6 +4,7 @@
 //! programs that link `librdma_mummy`.
 
 mod capi;
+mod lens;
 mod others;
 mod play;
 mod process;
@@ -104,7 +105,7 @@ pub(crate) fn run(context: &Context<'_>) -> Result<Finished> {
 
 /// All rows, those with the fewest requirements first.
 fn rows() -> impl Iterator<Item = &'static table::Row> {
-    rows::ROWS.iter().chain(ucx::ROWS).chain(others::ROWS)
+    rows::ROWS.iter().chain(ucx::ROWS).chain(others::ROWS).chain(lens::ROWS)
 }
 
 /// Paths of the build.

@@ -87,9 +87,10 @@ fn command(way: Way, line: &str, place: &Place, port: &Port) -> Command {
     let own = place.own.display().to_string();
     let stride = place.stride.display().to_string();
     let sockets = place.sockets.display().to_string();
+    let lens = place.built.run.with_file_name("lens").display().to_string();
     let filled = |word: &str| {
         let word = word.replace("{port}", &port.number().to_string()).replace("{group}", &port.group(7).to_string());
-        let word = word.replace("{build}", &own);
+        let word = word.replace("{build}", &own).replace("{lens}", &lens);
         word.replace("{run}", &run).replace("{sockets}", &sockets).replace("{stride}", &stride)
     };
     let mut words: Vec<String> = line.split_whitespace().map(filled).collect();

@@ -1,7 +1,7 @@
 //! The form of a row: a program, its options and how its processes start.
 //!
 //! In a command, `{port}` is a reserved TCP port, `{group}` a reserved multicast group, `{build}` the folder of our own
-//! programs, `{sockets}` trespass-run, and `{stride}` stride-perf.
+//! programs, `{sockets}` trespass-run, `{stride}` stride-perf, and `{lens}` lens.
 
 use std::mem::{Discriminant, discriminant};
 
