@@ -1,6 +1,6 @@
 //! Contexts: the functions through which programs post, poll, and make extended objects.
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 use std::mem::offset_of;
 use std::sync::atomic::AtomicU64;
 
@@ -60,6 +60,12 @@ impl Context {
 pub(super) unsafe fn is_ours(context: *mut ibv_context) -> bool {
     // SAFETY: by contract.
     unsafe { (*context).ops.poll_cq }.is_some_and(|found| std::ptr::fn_addr_eq(found, completion::poll as Poll))
+}
+
+/// The address of the driver's `poll_cq`.
+pub(super) fn driver(context: *mut ibv_context) -> *const c_void {
+    let function = context_of(context).and_then(|context| context.poll.get());
+    function.map_or(std::ptr::null(), |function| function as *const c_void)
 }
 
 /// Puts our functions into the context.

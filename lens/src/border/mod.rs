@@ -30,7 +30,8 @@ use crate::count::PairSummary;
 pub(crate) fn install() -> Result<(), InstallError> {
     static INSTALLED: OnceLock<Result<(), InstallError>> = OnceLock::new();
     let install = || {
-        let front = Provider::new("lens", control::ibverbs()).with_rdmacm(control::rdmacm());
+        let front =
+            Provider::new("lens", control::ibverbs()).with_rdmacm(control::rdmacm()).with_driver(context::driver);
         // SAFETY: each function passes the call on, or fails as the manual page of its name documents.
         unsafe { front::install(front) }
     };

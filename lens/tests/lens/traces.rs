@@ -84,8 +84,9 @@ fn text_reads_like_strace() {
     let session = Session::new(Format::Text, |builder| builder);
     let near = exchange::<ExtendedQueuePair>(QueueKind::Extended);
     let text = session.text();
+    let name = sideway_tests::device::name();
     for part in [
-        "ibv_open_device(device soft0) = soft0".to_owned(),
+        format!("ibv_open_device(device {name}) = {name}"),
         format!("ibv_modify_qp(qp {near:#x}, state INIT→RTR, rq_psn "),
         format!("post qp {near:#x} RDMA_WRITE wr_id 3 2 bytes lkey 0x0 SIGNALED|INLINE remote 0x"),
         format!("completion qp {near:#x} cq "),

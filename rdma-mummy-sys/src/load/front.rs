@@ -5,11 +5,14 @@
 //! Without a front, a call costs one more atomic load.
 
 use core::cell::Cell;
+use core::ffi::c_void;
+use core::ptr;
 use std::sync::OnceLock;
 
 use super::gate;
 use super::library::Table;
 use super::provider::{Provider, Registered};
+use crate::bindings::verbs::ibv_context;
 
 static FRONT: OnceLock<&'static Registered> = OnceLock::new();
 
@@ -61,6 +64,24 @@ pub fn pass<R>(call: impl FnOnce() -> R) -> R {
 #[must_use]
 pub fn is_passing() -> bool {
     PASSES.get()
+}
+
+/// Returns the address of a function of the driver of `context`, whose file identifies the driver: a front may have put
+/// its own functions into the context. Null if the driver has none.
+///
+/// # Safety
+///
+/// `context` is a live context.
+#[must_use]
+pub unsafe fn driver(context: *mut ibv_context) -> *const c_void {
+    let driver = FRONT.get().and_then(|front| front.driver());
+    // SAFETY: guaranteed by the caller.
+    let replaced = driver.map_or(ptr::null(), |driver| unsafe { driver(context) });
+    if !replaced.is_null() {
+        return replaced;
+    }
+    // SAFETY: as above.
+    unsafe { (*context).ops.poll_cq }.map_or(ptr::null(), |function| function as *const c_void)
 }
 
 /// The table of the front, for a call of the program.

@@ -6,7 +6,7 @@
 //! A provider cannot be unregistered: its devices, and all objects made from them, point to its functions without a
 //! reference count.
 
-use core::ffi::c_int;
+use core::ffi::{c_int, c_void};
 use std::fmt;
 use std::ptr;
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -31,7 +31,11 @@ pub struct Provider {
     rdmacm: Option<RdmacmTable>,
     below: Option<ProviderId>,
     wait: Option<Wait>,
+    driver: Option<Driver>,
 }
+
+/// A function that [`front::driver`](super::front::driver) calls.
+pub type Driver = unsafe fn(*mut ibv_context) -> *const c_void;
 
 /// A function that [`wait`] calls for a channel of the provider.
 pub type Wait = unsafe fn(*mut ibv_comp_channel, &mut [pollfd], Option<Duration>) -> c_int;
@@ -39,7 +43,7 @@ pub type Wait = unsafe fn(*mut ibv_comp_channel, &mut [pollfd], Option<Duration>
 impl Provider {
     /// Creates a provider of devices. Functions missing in its table fail with `EOPNOTSUPP` on its objects.
     pub fn new(name: impl Into<String>, ibverbs: IbverbsTable) -> Self {
-        Provider { name: name.into(), ibverbs, rdmacm: None, below: None, wait: None }
+        Provider { name: name.into(), ibverbs, rdmacm: None, below: None, wait: None, driver: None }
     }
 
     /// Adds a connection manager for these devices.
@@ -54,6 +58,14 @@ impl Provider {
     #[must_use]
     pub fn with_wait(mut self, wait: Wait) -> Self {
         self.wait = Some(wait);
+        self
+    }
+
+    /// For a front that replaces functions in contexts: adds a function that returns the address of the driver's
+    /// `poll_cq`, or null if the front has not replaced it.
+    #[must_use]
+    pub fn with_driver(mut self, driver: Driver) -> Self {
+        self.driver = Some(driver);
         self
     }
 
@@ -87,6 +99,10 @@ impl Registered {
 
     pub(crate) fn rdmacm(&'static self) -> Option<&'static RdmacmTable> {
         self.provider.rdmacm.as_ref()
+    }
+
+    pub(crate) fn driver(&'static self) -> Option<Driver> {
+        self.provider.driver
     }
 
     pub(crate) fn name(&'static self) -> &'static str {

@@ -1,11 +1,11 @@
 //! Workarounds for faults of drivers. `manual::quirks` describes each of them.
 
-use std::ffi::{CStr, c_void};
+use std::ffi::CStr;
 use std::mem::MaybeUninit;
 
 use libc::c_int;
 use rdma_mummy_sys::ibv_cq_ex;
-use rdma_mummy_sys::load::{ibverbs, provider::ProviderId};
+use rdma_mummy_sys::load::{front, ibverbs, provider::ProviderId};
 
 use super::device_context::DeviceContext;
 use crate::error::Errno;
@@ -118,10 +118,10 @@ pub(crate) fn driver_file(context: &DeviceContext) -> Option<String> {
     }
     // SAFETY: the context is open as long as it is borrowed, and its driver filled the table before it returned the
     // context.
-    let function = unsafe { (*context.raw()).ops.poll_cq }?;
+    let function = unsafe { front::driver(context.raw()) };
     let mut info = MaybeUninit::<libc::Dl_info>::zeroed();
-    // SAFETY: dladdr accepts any address, and fills `info` if it returns non-zero. All zeros are a valid Dl_info.
-    let (found, info) = unsafe { (libc::dladdr(function as *const c_void, info.as_mut_ptr()), info.assume_init()) };
+    // SAFETY: dladdr accepts any address, even null, and fills `info` if it returns non-zero. All zeros are a valid Dl_info.
+    let (found, info) = unsafe { (libc::dladdr(function, info.as_mut_ptr()), info.assume_init()) };
     if found == 0 || info.dli_fname.is_null() {
         return None;
     }

@@ -42,6 +42,7 @@ mod programs_cm;
 mod programs_cm_pingpong;
 mod programs_cmtime;
 mod programs_errors;
+mod programs_lens;
 mod programs_mckey;
 mod programs_rping;
 mod programs_stride;
