@@ -42,11 +42,13 @@
 //! - `net`: transports to other hosts
 //! - `verbs`: the C API of libibverbs, one file per object
 //! - `cm`: the C API of librdmacm
+//! - [`control`]: faults of devices
 
 #[cfg(test)]
 extern crate self as softrnic;
 
 pub(crate) mod cm;
+pub mod control;
 pub(crate) mod cq;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;

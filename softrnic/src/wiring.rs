@@ -7,6 +7,7 @@ use crate::net::iwarp::engine::Engine;
 use crate::qp::registry::{QpRegistry, ToQueuePairs, Transports};
 use crate::sys::fork::PerProcess;
 use crate::sys::thread::Reactor;
+use crate::wire::condition::Condition;
 use crate::wire::transport::{Fabric, Sockets, Transport};
 
 /// The transport to other processes. It delivers the packets that they send to the QPs of this process.
@@ -39,6 +40,16 @@ pub(crate) fn connect() {
     static ALL: Transports = Transports { all: &[&PROCESSES, &Streams], routes: Some(&PROCESSES) };
     static STREAMS_ONLY: Transports = Transports { all: &[&Streams], routes: None };
     QpRegistry::set_transports(if ipc::is_enabled() { &ALL } else { &STREAMS_ONLY });
+}
+
+/// Makes the QPs and the connections of a device notice that its condition has changed.
+pub(crate) fn condition_changed(condition: &'static Condition) {
+    if let Some(engine) = Streams.begun() {
+        engine.port_changed(condition);
+    }
+    for pair in QpRegistry::of_process().of_device(condition) {
+        pair.condition_changed();
+    }
 }
 
 /// The transport to other hosts, which does nothing before the first connection.

@@ -20,12 +20,13 @@ use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, 
 
 use super::calls::system;
 use super::events::Pending;
-use super::{World, try_world, unknown, world};
+use super::{World, device, try_world, unknown, world};
 use crate::sys::descriptor::Descriptor;
 use crate::sys::errno::Errno;
 use crate::sys::thread::{Next, Place, Reactor, Task};
 use crate::verbs::event_fd_queue::EventFdQueue;
 use crate::verbs::failure;
+use crate::wire::transport::Fabric;
 
 /// The epoll data of the timer. Other sources are numbered from one.
 const TIMER: u64 = u64::MAX;
@@ -243,6 +244,36 @@ impl World {
         epoll::modify(&*self.channel(channel)?.sources, &*socket, EventData::new_u64(source), flags).map_err(system)
     }
 
+    /// Watches the sockets of an identifier only while the port is up that their peers would reach. Sends the packets
+    /// that have waited for the port.
+    pub(super) fn follow_port(&mut self, id: usize) {
+        let Ok(identifier) = self.id(id) else { return };
+        let fabric = identifier.fabric;
+        let link = identifier.link.iter().map(|link| (link, fabric));
+        let listeners = identifier.listener.iter().map(|listener| (listener, Fabric::Host));
+        let stream_listeners = identifier.stream_listener.iter().map(|listener| (listener, Fabric::Iwarp));
+        let new = identifier.new_connections.iter().map(|one| (&one.watched, one.fabric()));
+        let watched: Vec<_> = link.chain(listeners).chain(stream_listeners).chain(new).collect();
+        let watched: Vec<_> = watched.into_iter().map(|(one, fabric)| (one.clone(), fabric)).collect();
+        let (channel, unsent) = (identifier.channel, mem::take(&mut identifier.unsent));
+        if let Ok(channel) = self.channel(channel) {
+            for (one, fabric) in watched {
+                // The end of a peer is reported once.
+                let flags = if device::is_down(fabric) { EventFlags::ONESHOT } else { one.flags };
+                let _ = epoll::modify(&*channel.sources, &*one.socket, EventData::new_u64(one.source), flags);
+            }
+        }
+        for message in unsent {
+            self.send(id, &message);
+        }
+    }
+
+    /// Watches the sockets of all identifiers after a change of a port.
+    fn follow_ports(&mut self) {
+        let ids: Vec<usize> = self.ids.keys().copied().collect();
+        ids.into_iter().for_each(|id| self.follow_port(id));
+    }
+
     pub(super) fn unwatch(&mut self, channel: usize, watched: &Watched) {
         self.sources.remove(&watched.source);
         if let Ok(channel) = self.channel(channel) {
@@ -370,6 +401,11 @@ impl World {
     }
 }
 
+/// Makes the identifiers notice that a port is up or down.
+pub(crate) fn port_changed() {
+    world().follow_ports();
+}
+
 /// What the thread does for the channels.
 #[derive(Default)]
 struct Turns {
@@ -403,7 +439,7 @@ impl Task for Turns {
 ///
 /// This function has no requirements.
 pub(super) unsafe extern "C" fn create_event_channel() -> *mut rdma_event_channel {
-    if crate::verbs::device::all().is_empty() {
+    if crate::verbs::device::all().next().is_none() {
         return failure::null(Errno(libc::ENODEV));
     }
     let made = world().make_channel();

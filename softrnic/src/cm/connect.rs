@@ -19,7 +19,7 @@ use super::messages::{Kind, Message};
 use super::peer::{CM_TIMEOUT, QKEY, Reason};
 use super::port::{self, Found};
 use super::transition::{ready_to_receive, ready_to_send, to_error};
-use super::{World, iwarp, world};
+use super::{World, device, iwarp, world};
 use crate::sys::errno::Errno;
 use crate::verbs::kind;
 use crate::wire::packet::MAX_NUMBER;
@@ -186,9 +186,12 @@ pub(super) unsafe extern "C" fn connect(id: *mut rdma_cm_id, conn_param: *mut rd
 }
 
 impl World {
-    /// Sends a request, or schedules a retry if the backlog is full.
+    /// Sends a request, or schedules a retry if the port is down or the backlog is full.
     fn send_request(&mut self, id: usize, message: Message, until: Instant) -> Result<(), Errno> {
         let identifier = self.id(id)?;
+        if device::is_down(Fabric::Host) {
+            return self.retry_later(id, message, until);
+        }
         // SAFETY: the identifier is alive.
         let (space, datagram) = unsafe { ((*identifier.c).ps, is_datagram(identifier.c)) };
         let own = identifier.port.as_ref().filter(|port| Arc::strong_count(port) == 1);

@@ -6,7 +6,7 @@ use std::ffi::c_int;
 use std::ptr;
 use std::sync::Mutex;
 
-use rdma_mummy_sys::{ibv_context, ibv_pd, ibv_xrcd, ibv_xrcd_init_attr, ibv_xrcd_init_attr_mask as part};
+use rdma_mummy_sys::{ibv_context, ibv_device, ibv_pd, ibv_xrcd, ibv_xrcd_init_attr, ibv_xrcd_init_attr_mask as part};
 
 use super::calls::made;
 use crate::sys::errno::Errno;
@@ -16,11 +16,13 @@ use crate::verbs::open::open_device;
 use crate::verbs::protection_domain::alloc_pd;
 use crate::verbs::xrc_domain::open_xrcd;
 use crate::verbs::{device, failure};
+use crate::wire::condition::Condition;
 use crate::wire::transport::Fabric;
 
 /// An open device.
 #[derive(Clone, Copy)]
 pub(super) struct Open {
+    device: *mut ibv_device,
     pub(super) context: *mut ibv_context,
     pub(super) pd: *mut ibv_pd,
     xrcd: *mut ibv_xrcd,
@@ -29,7 +31,7 @@ pub(super) struct Open {
 // SAFETY: contexts and domains are not bound to a thread.
 unsafe impl Send for Open {}
 
-/// The open devices, in the order of the device list.
+/// The open devices.
 static OPENED: PerProcess<Mutex<Vec<Open>>> = PerProcess::new(Mutex::new(Vec::new()), Box::default);
 /// The lists that were returned to the program, by their addresses and lengths.
 static LISTS: PerProcess<Mutex<BTreeSet<(usize, usize)>>> = PerProcess::new(Mutex::new(BTreeSet::new()), Box::default);
@@ -37,11 +39,14 @@ static LISTS: PerProcess<Mutex<BTreeSet<(usize, usize)>>> = PerProcess::new(Mute
 /// Opens all devices that are not open yet.
 fn open_all() -> Result<Vec<Open>, Errno> {
     let mut opened = unpoisoned(OPENED.get().lock());
-    for device in device::all().iter().skip(opened.len()) {
+    for device in device::all() {
+        if opened.iter().any(|open| open.device == device.as_c()) {
+            continue;
+        }
         // SAFETY: the device belongs to this provider, and so does its open context.
         let open = unsafe {
             let context = made(open_device(device.as_c()))?;
-            Open { context, pd: made(alloc_pd(context))?, xrcd: ptr::null_mut() }
+            Open { device: device.as_c(), context, pd: made(alloc_pd(context))?, xrcd: ptr::null_mut() }
         };
         opened.push(open);
     }
@@ -51,15 +56,35 @@ fn open_all() -> Result<Vec<Open>, Errno> {
 /// Returns the device for a connection, which is the first one of the fabric. All devices of a fabric have the
 /// same addresses.
 pub(super) fn first(fabric: Fabric) -> Result<Open, Errno> {
-    let place = device::all().iter().position(|device| device.kind().fabric == fabric);
-    place
-        .and_then(|place| open_all().map(|opened| opened.get(place).copied()).transpose())
-        .ok_or(Errno(libc::ENODEV))?
+    let device = device::first(fabric).ok_or(Errno(libc::ENODEV))?;
+    open_all()?.into_iter().find(|open| open.device == device.as_c()).ok_or(Errno(libc::ENODEV))
+}
+
+/// Returns `EIO` if the device of a context was removed.
+///
+/// # Safety
+///
+/// The context is null or belongs to this provider.
+pub(super) unsafe fn present(context: *mut ibv_context) -> Result<(), Errno> {
+    // SAFETY: guaranteed by the caller.
+    if unsafe { Condition::of(context) }.is_removed() { Err(Errno::IO) } else { Ok(()) }
+}
+
+/// Forgets a device that was removed. Its context stays open, because the program may use it. Returns the context.
+pub(super) fn forget(device: *mut ibv_device) -> Option<*mut ibv_context> {
+    let mut opened = unpoisoned(OPENED.get().lock());
+    let place = opened.iter().position(|open| open.device == device)?;
+    Some(opened.remove(place).context)
+}
+
+/// Whether the port of the device for connections is down.
+pub(super) fn is_down(fabric: Fabric) -> bool {
+    device::first(fabric).is_some_and(|device| device.condition().is_down())
 }
 
 /// Whether a device of this fabric exists.
 pub(super) fn exists(fabric: Fabric) -> bool {
-    device::all().iter().any(|device| device.kind().fabric == fabric)
+    device::first(fabric).is_some()
 }
 
 /// Returns the XRC domain that the identifiers of a device share.

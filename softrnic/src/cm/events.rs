@@ -11,9 +11,11 @@ use rdma_mummy_sys::{
 };
 
 use super::calls::return_code;
+use super::id::{Identifier, State};
 use super::listen::Request;
 use super::{ACKNOWLEDGED, World, connect, iwarp, multicast, transition, unknown, world};
 use crate::sys::errno::Errno;
+use crate::verbs::device::Device;
 use crate::verbs::event_fd_queue::EventFdQueue;
 use crate::wire::transport::Fabric;
 
@@ -64,6 +66,26 @@ pub(super) fn no_connection() -> rdma_conn_param {
 pub(super) fn no_datagram() -> rdma_ud_param {
     // SAFETY: the type has only numbers and a nullable pointer, for which zero is valid.
     unsafe { mem::zeroed() }
+}
+
+/// Ends the connections of the identifiers on a device that was removed, and queues the event that reports this.
+pub(crate) fn device_removed(device: &Device) {
+    let mut world = world();
+    let Some(context) = super::device::forget(device.as_c()) else { return };
+    // SAFETY: all identifiers are alive.
+    let is_on_device = |id: &&Identifier| id.state != State::Destroyed && unsafe { (*id.c).verbs } == context;
+    let ids: Vec<usize> = world.ids.values().filter(is_on_device).map(|id| id.c.addr()).collect();
+    for id in ids {
+        world.end_stream(id, &[]);
+        world.set_deadline(id, None);
+        if let Ok(identifier) = world.id(id) {
+            (identifier.state, identifier.waiting) = (State::Closed, None);
+            identifier.unsent.clear();
+        }
+        world.close_link(id);
+        world.stop_listening(id);
+        world.put(Pending::new(id, event_type::RDMA_CM_EVENT_DEVICE_REMOVAL));
+    }
 }
 
 /// An event that the program has taken, with the identifier and the group that count it.

@@ -101,6 +101,8 @@ pub(super) struct Identifier {
     pub(super) groups: Vec<Group>,
     /// The result of `rdma_resolve_addrinfo`.
     pub(super) information: Option<List>,
+    /// The packets that are sent when the port is up again.
+    pub(super) unsent: Vec<Message>,
     pub(super) local_ece: ibv_ece,
     pub(super) remote_ece: ibv_ece,
 }
@@ -201,6 +203,7 @@ impl World {
             qp_init_attr: None,
             groups: Vec::new(),
             information: None,
+            unsent: Vec::new(),
             local_ece: NO_ECE,
             remote_ece: NO_ECE,
         };
@@ -255,7 +258,7 @@ pub(super) unsafe extern "C" fn create_id(
     ps: rdma_port_space,
 ) -> c_int {
     let make = || {
-        if crate::verbs::device::all().is_empty() {
+        if crate::verbs::device::all().next().is_none() {
             return Err(Errno(libc::ENODEV));
         }
         let kind = type_of(ps, ibv_qp_type::IBV_QPT_RC)?;
@@ -377,6 +380,7 @@ impl World {
         for pending in events.into_iter().flatten() {
             self.put(pending);
         }
+        self.follow_port(id);
         Ok(())
     }
 }

@@ -23,7 +23,7 @@ use super::iwarp::Setup;
 use super::messages::{Kind, Message};
 use super::peer::{CM_TIMEOUT, Reason, Received, connection, receive, send_message};
 use super::port::Port;
-use super::{World, world};
+use super::{World, device, world};
 use crate::ipc::socket::is_ours;
 use crate::net::iwarp::connect::{self as iwarp, Responder};
 use crate::sys::descriptor::Descriptor;
@@ -45,6 +45,13 @@ pub(super) struct NewConnection {
     host: Option<IpAddr>,
     /// The state of the set-up on TCP.
     responder: Option<Responder>,
+}
+
+impl NewConnection {
+    /// The fabric on which the connection has arrived.
+    pub(super) fn fabric(&self) -> Fabric {
+        if self.responder.is_some() { Fabric::Iwarp } else { Fabric::Host }
+    }
 }
 
 /// A queued request.
@@ -104,6 +111,7 @@ impl World {
             self.id(id)?.state = State::Bound;
             return Err(errno);
         }
+        self.follow_port(id);
         self.write_addresses(id)
     }
 
@@ -130,6 +138,8 @@ impl World {
     /// `EMFILE` or `ENFILE` if no descriptor is available.
     pub(super) fn accept_connection(&mut self, id: usize, is_stream: bool) -> Result<(), Errno> {
         let identifier = self.id(id).ok();
+        let fabric = if is_stream { Fabric::Iwarp } else { Fabric::Host };
+        let identifier = identifier.filter(|_| !device::is_down(fabric));
         let listener =
             identifier.and_then(|id| if is_stream { id.stream_listener.as_ref() } else { id.listener.as_ref() });
         let Some(listener) = listener else { return Ok(()) };
@@ -286,6 +296,7 @@ impl World {
         identifier.options.traffic_class = message.traffic_class;
         identifier.remote_ece = ibv_ece { vendor_id: message.ece.0, options: message.ece.1, comp_mask: 0 };
         self.attach(id)?;
+        self.follow_port(id);
         self.write_path(id)
     }
 

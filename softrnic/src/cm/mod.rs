@@ -20,7 +20,7 @@
 //! - Requests, replies and disconnect requests that get no response time out after [`peer::CM_TIMEOUT`] (`-ETIMEDOUT`).
 //! - Ports below 1024 require no privilege.
 //! - Identifiers can share an address (`RDMA_OPTION_ID_REUSEADDR`) only within one process.
-//! - The events `RDMA_CM_EVENT_DEVICE_REMOVAL` and `RDMA_CM_EVENT_ADDR_CHANGE` do not occur.
+//! - While a port is down, packets wait until it is up, and then arrive. The end of a process arrives at once.
 
 mod address;
 mod calls;
@@ -62,6 +62,8 @@ use crate::sys::fork::{self, PerProcess};
 use crate::sys::thread::Place;
 use crate::sys::unpoisoned;
 
+pub(crate) use self::channel::port_changed;
+pub(crate) use self::events::device_removed;
 pub(crate) use self::table::table;
 
 /// The whole state of the connection manager. Objects are identified by the addresses of their C structs.

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use rdma_mummy_sys::{RDMA_UDP_QKEY, ibv_ece, rdma_cm_event_type as event_type, rdma_conn_param, rdma_ud_param};
 use rustix::net::{RecvFlags, SendFlags, Shutdown};
 
-use super::World;
 use super::events::{Parameters, Pending, is_datagram, no_connection, no_datagram};
 use super::id::{Identifier, State};
 use super::messages::{Kind, Message, SIZE};
 use super::transition::address_handle;
+use super::{World, device};
 use crate::sys::errno::Errno;
 use crate::wire::transport::Fabric;
 
@@ -87,8 +87,10 @@ pub(super) fn send_message(socket: impl AsFd, message: &Message) {
 impl World {
     /// Sends a packet to the peer of an identifier.
     pub(super) fn send(&mut self, id: usize, message: &Message) {
-        let identifier = self.id(id).ok().filter(|id| id.fabric == Fabric::Host);
-        if let Some(link) = identifier.and_then(|id| id.link.as_ref()) {
+        let Some(identifier) = self.id(id).ok().filter(|id| id.fabric == Fabric::Host) else { return };
+        if device::is_down(Fabric::Host) {
+            identifier.unsent.push(message.clone());
+        } else if let Some(link) = &identifier.link {
             send_message(&*link.socket, message);
         }
     }
@@ -121,6 +123,9 @@ impl World {
     /// Handles the socket of a connection when it is ready. Returns whether further packets may have arrived.
     pub(super) fn handle_link(&mut self, id: usize) -> bool {
         let Ok(identifier) = self.id(id) else { return false };
+        if device::is_down(identifier.fabric) {
+            return false;
+        }
         if identifier.fabric == Fabric::Iwarp {
             self.handle_stream(id);
             return false;

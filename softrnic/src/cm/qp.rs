@@ -78,6 +78,7 @@ unsafe fn create_any(id: *mut rdma_cm_id, attr: &mut ibv_qp_init_attr_ex) -> Res
         if !(*id).qp.is_null() || (*id).verbs.is_null() {
             return Err(Errno::INVALID);
         }
+        device::present((*id).verbs)?;
         if !has(attr, mask::IBV_QP_INIT_ATTR_PD) || attr.pd.is_null() {
             attr.comp_mask |= mask::IBV_QP_INIT_ATTR_PD.0;
             attr.pd = (*id).pd;

@@ -18,7 +18,7 @@ use super::events::is_datagram;
 use super::id::{Identifier, State};
 use super::peer::QKEY;
 use super::route::HOPS;
-use super::world;
+use super::{device, world};
 use crate::ipc::socket::is_this_process;
 use crate::qp::registry::QpRegistry;
 use crate::sys::errno::Errno;
@@ -140,6 +140,8 @@ pub(super) unsafe extern "C" fn init_qp_attr(
 }
 
 fn modify(qp: *mut ibv_qp, attr: &mut ibv_qp_attr, bits: u32) -> Result<(), Errno> {
+    // SAFETY: the QP belongs to the identifier, and lives as long as the identifier.
+    unsafe { device::present((*qp).context)? };
     // SAFETY: the QP belongs to the identifier, and lives as long as the identifier. The caller holds no lock for which
     // the call could wait.
     checked(unsafe { modify_qp(qp, attr, bits as c_int) })

@@ -7,6 +7,7 @@ use crate::cq::CompletionQueue;
 use crate::mem::domain::Domain;
 use crate::srq::ReceiveQueue;
 use crate::wire::address::Path;
+use crate::wire::condition::Condition;
 use crate::wire::operation::Service;
 
 /// The states of `enum ibv_qp_state`.
@@ -113,6 +114,8 @@ pub(crate) struct Parts {
     pub(crate) max_message: u32,
     pub(crate) signals_all: bool,
     pub(crate) events: Box<dyn PairEvents>,
+    /// The condition of the device.
+    pub(crate) condition: &'static Condition,
 }
 
 /// Asynchronous events of a QP.

@@ -25,12 +25,14 @@
 //! | `exchange`, `datagram` | a message between requester and responder |
 //! | `attributes` | attributes and states |
 //! | `route` | how a QP reaches its peer: by the registry, or by a connection of its own |
+//! | `gate` | what changes the course of messages: the condition of the device |
 //! | `timer`, `deferred_run` | work that runs later, or after another thread unlocks |
 
 mod attributes;
 mod datagram;
 mod deferred_run;
 pub(crate) mod exchange;
+mod gate;
 mod recv;
 pub(crate) mod registry;
 mod route;
@@ -67,6 +69,10 @@ use crate::wire::operation::Service;
 use crate::wire::packet::{MAX_NUMBER, Packet, Part, Payload, Response};
 use crate::wire::transport::{Carrier, Stuck, Wake};
 
+/// Bit of `hindrances`: the QP is closed.
+const CLOSED: u8 = 1;
+/// Bit of `hindrances`: messages pass the [`gate`].
+const GATED: u8 = 2;
 /// Bit of `pending`: the inbox contains replies.
 const REPLIES: u8 = 1;
 /// Bit of `pending`: an alarm has expired, or a carrier may have space again.
@@ -85,7 +91,8 @@ pub(crate) struct QueuePair {
     /// A [`State`]. A change to an error state requires the requester's or the responder's lock; any other change
     /// requires both locks.
     state: AtomicU8,
-    is_closed: AtomicBool,
+    /// The reasons why the QP does not work as usual, as the bits [`CLOSED`] and [`GATED`].
+    hindrances: AtomicU8,
     /// Whether a thread has requested a run of the requester that has not begun yet.
     deferred: AtomicBool,
     /// The work of the requested run, as the bits [`REPLIES`] and [`ALARM`].
@@ -121,7 +128,7 @@ impl QueuePair {
             is_draining: AtomicBool::new(false),
             is_handling: AtomicBool::new(false),
             deferred: AtomicBool::new(false),
-            is_closed: AtomicBool::new(false),
+            hindrances: AtomicU8::new(0),
             requester: Mutex::new(Requester::new(attempt)),
             responder: Mutex::new(Responder::new()),
             inbox: Mutex::new(Inbox::new(attempt)),
@@ -129,6 +136,9 @@ impl QueuePair {
             route,
         });
         QpRegistry::of_process().enter(&pair);
+        if pair.parts.condition.hinders() {
+            pair.condition_changed();
+        }
         Ok(pair)
     }
 
@@ -335,7 +345,7 @@ impl QueuePair {
             let _requester = unpoisoned(self.requester.lock());
             // The connection ends before the QP closes, so that later messages of the peer are not reported as errors.
             self.route.end();
-            self.is_closed.store(true, Ordering::SeqCst);
+            self.hindrances.fetch_or(CLOSED, Ordering::SeqCst);
         }
         QpRegistry::of_process().leave(self.number);
         // A thread that began to use the QP before it was closed holds one of these locks. Any later thread finds that
@@ -348,7 +358,7 @@ impl QueuePair {
     }
 
     fn is_closed(&self) -> bool {
-        self.is_closed.load(Ordering::SeqCst)
+        self.hindrances.load(Ordering::SeqCst) & CLOSED != 0
     }
 
     fn forget_completions(&self) {
@@ -405,7 +415,12 @@ impl QueuePair {
     }
 
     fn run_deferred(&self) -> bool {
-        deferred_run::run(&self.deferred, &self.requester, |requester| requester.run(self))
+        deferred_run::run(&self.deferred, &self.requester, |requester| {
+            if self.is_gated() {
+                requester.forget_peer();
+            }
+            requester.run(self);
+        })
     }
 }
 

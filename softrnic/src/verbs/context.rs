@@ -11,20 +11,25 @@ use std::sync::{Arc, Mutex, Weak};
 use rdma_mummy_sys::{ibv_context, ibv_device, verbs_context};
 
 use super::async_event::AsyncEvent;
+use super::device::Device;
 use super::event_fd_queue::EventFdQueue;
 use super::exports::Exports;
 use super::failure;
 use crate::mem::domain::Domain;
 use crate::sys::errno::Errno;
-use crate::sys::fork;
+use crate::sys::fork::{self, PerProcess};
+use crate::sys::unpoisoned;
 use crate::sys::usage::Usage;
+use crate::wire::condition::Condition;
 use crate::wire::limits;
+
+pub(crate) type Events = EventFdQueue<AsyncEvent>;
 
 /// An open device. C programs use a pointer to the `ibv_context` at the end of `verbs`.
 #[repr(C)]
 pub(crate) struct Context {
     pub(crate) verbs: verbs_context,
-    pub(crate) events: Arc<EventFdQueue<AsyncEvent>>,
+    pub(crate) events: Arc<Events>,
     /// Counts the objects of the context. The context cannot be closed before its objects are destroyed.
     pub(crate) usage: Usage,
     /// The generation of the process that opened the context.
@@ -37,6 +42,22 @@ pub(crate) struct Context {
     pub(crate) exports: Exports,
     /// In a context of the kernel's drivers this is the device file. Here it is a descriptor that is never readable.
     _commands: OwnedFd,
+}
+
+/// The address of a device, and the events of a context.
+type Opened = (usize, Weak<Events>);
+
+/// The open contexts.
+static OPENED: PerProcess<Mutex<Vec<Opened>>> = PerProcess::new(Mutex::new(Vec::new()), Box::default);
+
+/// Queues an event for each open context of a device.
+pub(crate) fn raise(device: &Device, event: &AsyncEvent) {
+    let opened = unpoisoned(OPENED.get().lock());
+    for (_, events) in opened.iter().filter(|(address, _)| *address == device.as_c().addr()) {
+        if let Some(events) = events.upgrade() {
+            events.put(event.clone());
+        }
+    }
 }
 
 impl Context {
@@ -59,6 +80,11 @@ impl Context {
     pub(super) fn open(device: *mut ibv_device, mut verbs: verbs_context) -> Result<Self, Errno> {
         let events = Arc::new(EventFdQueue::watching(AsyncEvent::of_addresses)?);
         let commands = descriptor()?;
+        {
+            let mut opened = unpoisoned(OPENED.get().lock());
+            opened.retain(|(_, events)| events.strong_count() > 0);
+            opened.push((device.addr(), Arc::downgrade(&events)));
+        }
         verbs.sz = size_of::<verbs_context>();
         verbs.context.device = device;
         verbs.context.cmd_fd = commands.as_raw_fd();
@@ -106,6 +132,16 @@ pub(super) unsafe fn is_inherited(context: *mut ibv_context) -> bool {
     let generation = fork::generation();
     // SAFETY: guaranteed by the caller.
     generation != 0 && unsafe { Context::of(context) }.generation != generation
+}
+
+/// Whether an object belongs to the parent of this process, or to a device that was removed.
+///
+/// # Safety
+///
+/// As for [`is_inherited`].
+pub(super) unsafe fn is_unusable(context: *mut ibv_context) -> bool {
+    // SAFETY: guaranteed by the caller.
+    unsafe { is_inherited(context) || Condition::of(context).is_removed() }
 }
 
 /// `ibv_close_device(context)`: fails with `EBUSY` while objects of the context exist.

@@ -5,6 +5,7 @@ use std::ffi::{CStr, c_char, c_int};
 use std::mem;
 use std::ptr;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 use rdma_mummy_sys::{ibv_context, ibv_device, ibv_fork_status};
 
@@ -12,6 +13,8 @@ use super::kind::{HOST, Kind};
 use super::limits::Profile;
 use crate::sys;
 use crate::wire::address::Gid;
+use crate::wire::condition::{Condition, HEALTHY};
+use crate::wire::transport::Fabric;
 
 /// The size of a device name, including its terminator.
 pub(crate) const NAME_SIZE: usize = 64;
@@ -27,6 +30,7 @@ pub(crate) struct Device {
     guid: u64,
     index: c_int,
     kind: &'static Kind,
+    condition: Condition,
 }
 
 // SAFETY: the C struct is written before the device is shared, except for the provider's mark, which is atomic.
@@ -34,7 +38,46 @@ unsafe impl Sync for Device {}
 // SAFETY: a device is not bound to a thread.
 unsafe impl Send for Device {}
 
-static DEVICES: OnceLock<Box<[&'static Device]>> = OnceLock::new();
+/// A name for which a device was registered. If its device was removed, another one can arrive.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    current: AtomicPtr<Device>,
+    place: c_int,
+    has_files: bool,
+    profile: Option<Profile>,
+}
+
+static SLOTS: OnceLock<Box<[Slot]>> = OnceLock::new();
+
+impl Slot {
+    fn new(name: &str, place: c_int, has_files: bool, profile: Option<Profile>) -> Self {
+        let device = Box::leak(Box::new(Device::new(name, place, has_files, profile)));
+        Self { current: AtomicPtr::new(device), place, has_files, profile }
+    }
+
+    /// Returns the device, which may have been removed.
+    pub(crate) fn device(&self) -> &'static Device {
+        // SAFETY: a device is never freed.
+        unsafe { &*self.current.load(Ordering::Acquire) }
+    }
+
+    /// Replaces a device that was removed by a new one with the same name. Returns whether it was removed.
+    pub(crate) fn arrive(&self) -> bool {
+        let old = self.device();
+        if !old.condition.is_removed() {
+            return false;
+        }
+        let name = String::from_utf8_lossy(old.name());
+        let new = Box::into_raw(Box::new(Device::new(&name, self.place, self.has_files, self.profile)));
+        let old = ptr::from_ref(old).cast_mut();
+        let arrived = self.current.compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire);
+        if arrived.is_err() {
+            // SAFETY: another thread was faster, and none has seen this device.
+            drop(unsafe { Box::from_raw(new) });
+        }
+        arrived.is_ok()
+    }
+}
 
 impl Device {
     /// Creates a device. `name` must be shorter than [`NAME_SIZE`], and `place` is the index of the device in the list.
@@ -52,7 +95,7 @@ impl Device {
         }
         let kind = Kind::named(name, profile);
         (c.node_type, c.transport_type) = (kind.node, kind.transport);
-        Self { c: UnsafeCell::new(c), guid: guid(name).to_be(), index, kind }
+        Self { c: UnsafeCell::new(c), guid: guid(name).to_be(), index, kind, condition: Condition::new() }
     }
 
     /// Returns the device of a C pointer.
@@ -102,6 +145,10 @@ impl Device {
         self.kind
     }
 
+    pub(crate) fn condition(&self) -> &Condition {
+        &self.condition
+    }
+
     /// Returns the GID of an iWARP device. It consists of a MAC address, which is derived from the GUID, and zeros.
     pub(crate) fn iwarp_gid(&self) -> Gid {
         let [a, b, c, .., d, e, f] = self.guid.to_ne_bytes();
@@ -121,6 +168,19 @@ impl Kind {
     pub(crate) unsafe fn of(context: *mut ibv_context) -> &'static Self {
         // SAFETY: guaranteed by the caller.
         unsafe { Device::of_context(context) }.map_or(&HOST, Device::kind)
+    }
+}
+
+impl Condition {
+    /// Returns the condition of the device of a context. If the context or its device is null, which happens only in
+    /// tests, it is [`HEALTHY`].
+    ///
+    /// # Safety
+    ///
+    /// The context and its device are null or belong to this provider.
+    pub(crate) unsafe fn of(context: *mut ibv_context) -> &'static Self {
+        // SAFETY: guaranteed by the caller.
+        unsafe { Device::of_context(context) }.map_or(&HEALTHY, Device::condition)
     }
 }
 
@@ -154,35 +214,46 @@ fn fnv(bytes: impl IntoIterator<Item = u8>) -> u64 {
 
 /// Creates the devices, which name their files if `have_files` is set. Only the first call has an effect.
 pub(crate) fn make(names: &[String], have_files: bool, profile: Option<Profile>) {
-    let _ = DEVICES.get_or_init(|| {
-        let make =
-            |(name, place): (&String, c_int)| &*Box::leak(Box::new(Device::new(name, place, have_files, profile)));
-        names.iter().zip(0..).map(make).collect()
+    let _ = SLOTS.get_or_init(|| {
+        names.iter().zip(0..).map(|(name, place)| Slot::new(name, place, have_files, profile)).collect()
     });
 }
 
-pub(crate) fn all() -> &'static [&'static Device] {
-    DEVICES.get().map_or(&[], |devices| devices)
+/// Returns the devices, without those that were removed.
+pub(crate) fn all() -> impl Iterator<Item = &'static Device> {
+    slots().iter().map(Slot::device).filter(|device| !device.condition.is_removed())
+}
+
+/// Returns the device for connections, which is the first one of the fabric.
+pub(crate) fn first(fabric: Fabric) -> Option<&'static Device> {
+    all().find(|device| device.kind.fabric == fabric)
+}
+
+pub(crate) fn slots() -> &'static [Slot] {
+    SLOTS.get().map_or(&[], |slots| slots)
 }
 
 pub(crate) unsafe extern "C" fn get_device_list(num_devices: *mut c_int) -> *mut *mut ibv_device {
-    let devices = all();
-    let list: Box<[_]> = devices.iter().map(|device| device.as_c()).chain([ptr::null_mut()]).collect();
+    let mut list: Vec<*mut ibv_device> = vec![ptr::null_mut()];
+    list.extend(all().map(Device::as_c));
+    let count = list.len() - 1;
+    list.push(ptr::null_mut());
+    // The length precedes the list, because the number of devices may change until the list is freed.
+    list[0] = ptr::without_provenance_mut(list.len());
     if !num_devices.is_null() {
         // SAFETY: `num_devices` is writable unless null. The builder's limit is far below `c_int::MAX`.
-        unsafe { num_devices.write(devices.len() as c_int) };
+        unsafe { num_devices.write(count as c_int) };
     }
-    Box::into_raw(list).cast()
+    Box::into_raw(list.into_boxed_slice()).cast::<*mut ibv_device>().wrapping_add(1)
 }
 
 pub(crate) unsafe extern "C" fn free_device_list(list: *mut *mut ibv_device) {
     if list.is_null() {
         return;
     }
-    // Every list contains all registered devices and a null pointer.
-    let list = ptr::slice_from_raw_parts_mut(list, all().len() + 1);
-    // SAFETY: the list came from `get_device_list` with this length, and is freed once.
-    drop(unsafe { Box::from_raw(list) });
+    let start = list.wrapping_sub(1);
+    // SAFETY: the list came from `get_device_list`, which has put the length before it, and is freed once.
+    drop(unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(start, start.read().addr())) });
 }
 
 pub(crate) unsafe extern "C" fn get_device_name(device: *mut ibv_device) -> *const c_char {
@@ -214,7 +285,6 @@ mod tests {
     use rdma_mummy_sys::{ibv_node_type, ibv_transport_type};
 
     use super::*;
-    use crate::wire::transport::Fabric;
 
     fn name(device: &Device) -> String {
         // SAFETY: the device is alive, its name ends with a zero byte, and is not written.
@@ -279,8 +349,8 @@ mod tests {
         // SAFETY: the count is writable, and the list is freed once.
         unsafe {
             let list = get_device_list(&raw mut count);
-            assert_eq!(count, all().len() as c_int);
-            assert!((*list.add(all().len())).is_null());
+            assert_eq!(count, all().count() as c_int);
+            assert!((*list.add(all().count())).is_null());
             free_device_list(list);
             free_device_list(get_device_list(ptr::null_mut()));
             free_device_list(ptr::null_mut());

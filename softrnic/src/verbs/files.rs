@@ -116,7 +116,7 @@ impl Files {
     }
 
     fn add_port(&mut self, device: &Device, folder: &str) {
-        let attributes = port::attributes(device.kind());
+        let attributes = port::attributes(device.kind(), device.condition().is_down());
         let mut text = |name: &str, line: &dyn std::fmt::Display| self.text(format!("{folder}/{name}"), line);
         text("state", &format_args!("{}: ACTIVE", attributes.state.0));
         text("phys_state", &format_args!("{}: LinkUp", attributes.phys_state));
@@ -215,7 +215,7 @@ mod tests {
         assert_eq!(line("softiw0/infiniband/softiw0/ports/1/gid_attrs/ndevs/0"), first);
         assert_eq!(file(&format!("{DEVICES}/soft0/net/lo")), Some(File::Link("/sys/class/net/lo".to_owned())));
 
-        let verbs = device::all()[0].verbs_name();
+        let verbs = device::all().next().unwrap().verbs_name();
         assert_eq!(line(&format!("soft0/infiniband_verbs/{verbs}/ibdev")), "soft0\n");
         assert_eq!(file(&format!("/dev/infiniband/{verbs}")), Some(File::CharacterDevice));
         let to = "../../devices/virtual/softrnic/soft0/infiniband/soft0".to_owned();

@@ -5,13 +5,19 @@ use std::mem;
 use rdma_mummy_sys::{ibv_context, ibv_device, verbs_context};
 
 use super::context::Context;
+use super::device::Device;
 use super::{failure, guard};
+use crate::sys::errno::Errno;
 
 pub(crate) unsafe extern "C" fn open_device(device: *mut ibv_device) -> *mut ibv_context {
     // SAFETY: the struct consists of numbers, nullable pointers and a mutex; zero is valid for each. A zeroed mutex
     // is unlocked.
     let mut verbs: verbs_context = unsafe { mem::zeroed() };
     fill(&mut verbs);
+    // SAFETY: required by the C API: the device comes from a list of devices. It is null only in tests.
+    if !device.is_null() && unsafe { Device::of(device) }.condition().is_removed() {
+        return failure::null(Errno(libc::ENODEV));
+    }
     match Context::open(device, verbs) {
         Ok(context) => {
             let context = Box::into_raw(Box::new(context));

@@ -11,6 +11,7 @@ use rdma_mummy_sys::{
 use super::failure;
 use super::kind::Kind;
 use crate::sys::errno::Errno;
+use crate::wire::condition::Condition;
 use crate::wire::limits;
 
 /// The port number.
@@ -24,13 +25,15 @@ const WIDTH_4X: u8 = 2;
 /// The code for 25 Gbit/s per lane.
 const SPEED_EDR: u8 = 32;
 const LINK_UP: u8 = 5;
+/// The physical state that the kernel reports for an Ethernet port without a link.
+const DISABLED: u8 = 3;
 
 // The reported MTU must equal the MTU that limits datagrams and by which QPs count packets.
 const _: () = assert!(limits::MTU == 4096);
 
-pub(super) fn attributes(kind: &Kind) -> ibv_port_attr {
+pub(super) fn attributes(kind: &Kind, is_down: bool) -> ibv_port_attr {
     ibv_port_attr {
-        state: ibv_port_state::IBV_PORT_ACTIVE,
+        state: if is_down { ibv_port_state::IBV_PORT_DOWN } else { ibv_port_state::IBV_PORT_ACTIVE },
         max_mtu: ibv_mtu::IBV_MTU_4096,
         active_mtu: kind.limits.active_mtu,
         gid_tbl_len: kind.gids as c_int,
@@ -48,7 +51,7 @@ pub(super) fn attributes(kind: &Kind) -> ibv_port_attr {
         init_type_reply: 0,
         active_width: WIDTH_4X,
         active_speed: SPEED_EDR,
-        phys_state: LINK_UP,
+        phys_state: if is_down { DISABLED } else { LINK_UP },
         link_layer: IBV_LINK_LAYER_ETHERNET as u8,
         flags: kind.port_flags,
         port_cap_flags2: 0,
@@ -68,7 +71,7 @@ pub(crate) unsafe extern "C" fn query_port(
     let length = port_attr_len.min(size_of::<ibv_port_attr>());
     // SAFETY: the context is null in tests, or belongs to this provider; the program provides space for `length` bytes.
     unsafe {
-        let attributes = attributes(Kind::of(context));
+        let attributes = attributes(Kind::of(context), Condition::of(context).is_down());
         port_attr.cast::<u8>().copy_from_nonoverlapping(ptr::from_ref(&attributes).cast(), length);
     }
     0
@@ -166,7 +169,7 @@ mod tests {
             assert_eq!(query_port_speed(NO_CONTEXT, 1, &raw mut speed), 0);
             assert_eq!(query_port_speed(NO_CONTEXT, 2, &raw mut speed), libc::EINVAL);
         }
-        let attributes = attributes(Kind::named("soft0", None));
+        let attributes = attributes(Kind::named("soft0", None), false);
         // Four lanes of 25 Gbit/s.
         assert_eq!((attributes.active_width, attributes.active_speed, speed), (2, 32, 4 * 250));
     }

@@ -6,6 +6,7 @@
 
 pub(crate) mod address;
 pub(crate) mod bytes;
+pub(crate) mod condition;
 pub(crate) mod limits;
 pub(crate) mod message;
 pub(crate) mod operation;

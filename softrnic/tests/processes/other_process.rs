@@ -101,6 +101,11 @@ fn follow() {
     for line in io::stdin().lock().lines() {
         let line = line.unwrap();
         let (verb, rest) = line.split_once(' ').unwrap_or((&line, ""));
+        if verb == "control" {
+            rest.parse::<softrnic::control::Command>().unwrap().run().unwrap();
+            println!("{OUTPUT}done");
+            continue;
+        }
         let numbers: Vec<usize> = rest.split_whitespace().map(|number| number.parse().unwrap()).collect();
         let mut result = String::from("done");
         match (verb, &numbers[..]) {

@@ -1,6 +1,7 @@
 //! Tests of QPs in two processes.
 
-use crate::common::{Side, open};
+use crate::child::is_alone;
+use crate::common::{Setup, Side, open};
 use crate::other_process::{Other, byte, close, connected, fill, group, holds, join, setup};
 use rdma_mummy_sys::*;
 
@@ -303,5 +304,52 @@ fn xrc_message_reaches_its_shared_queue() {
     // No queue has this number.
     side.send(ibv_wr_opcode::IBV_WR_SEND, 10, &mut [side.piece(0, 8)], |wr| wr.qp_type.xrc.remote_srqn = 0xff_fff0);
     assert_eq!(side.wait().status, ibv_wc_status::IBV_WC_REM_INV_REQ_ERR);
+    close(side);
+}
+
+/// The port of the peer goes down, which only the failed requests show.
+#[test]
+fn port_of_the_peer_is_down() {
+    let (side, mut other) = connected("rc");
+    assert_eq!(other.execute("receive 1 0 8"), "done");
+    side.send(ibv_wr_opcode::IBV_WR_SEND, 2, &mut [side.piece(0, 8)], |_| {});
+    side.done(2);
+    assert_eq!(other.execute("control port down"), "done");
+    assert_eq!(other.execute("receive 3 0 8"), "done");
+    side.send(ibv_wr_opcode::IBV_WR_SEND, 4, &mut [side.piece(0, 8)], |_| {});
+    side.send(ibv_wr_opcode::IBV_WR_SEND, 5, &mut [side.piece(0, 8)], |_| {});
+    let statuses = [side.wait(), side.wait()].map(|wc| (wc.wr_id, wc.status));
+    assert_eq!(statuses, [(4, ibv_wc_status::IBV_WC_RETRY_EXC_ERR), (5, ibv_wc_status::IBV_WC_WR_FLUSH_ERR)]);
+    close(side);
+}
+
+/// Messages of many parts are in flight when the port goes down, and arrive once when it is up again.
+#[test]
+fn messages_in_flight_survive_a_port_that_is_down_for_a_moment() {
+    const LENGTH: usize = 1 << 20;
+    if !is_alone("peers::messages_in_flight_survive_a_port_that_is_down_for_a_moment") {
+        return;
+    }
+    let mut other = Other::start("rc");
+    let setup = Setup { timeout: 14, retry_cnt: 7, ..setup(ibv_qp_type::IBV_QPT_RC) };
+    let mut side = Side::new(open(c"soft0"), setup);
+    side.connect(other.number, setup);
+    assert_eq!(other.execute(&format!("connect {}", side.number())), "done");
+    fill(&mut side, 0, LENGTH, 7);
+    for round in 0..8 {
+        assert_eq!(other.execute(&format!("receive {round} 0 {LENGTH}")), "done");
+        side.send(ibv_wr_opcode::IBV_WR_SEND, round, &mut [side.piece(0, LENGTH as u32)], |_| {});
+        for command in ["port down", "port up"] {
+            match round % 2 {
+                0 => assert_eq!(other.execute(&format!("control {command}")), "done"),
+                _ => assert_eq!(command.parse::<softrnic::control::Command>().unwrap().run(), Ok(())),
+            }
+        }
+    }
+    for round in 0..8 {
+        side.done(round);
+        assert_eq!(other.execute("wait"), format!("{round} 0 {LENGTH} {}", ibv_wc_opcode::IBV_WC_RECV.0));
+    }
+    assert_eq!(other.execute(&format!("holds 0 {LENGTH} 7")), "true");
     close(side);
 }

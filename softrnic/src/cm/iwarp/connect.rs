@@ -15,10 +15,11 @@ use crate::cm::channel::{Source, Watched};
 use crate::cm::events::{Parameters, Pending, no_connection};
 use crate::cm::id::State;
 use crate::cm::peer::CM_TIMEOUT;
-use crate::cm::{World, world};
+use crate::cm::{World, device, world};
 use crate::net::iwarp::connect::{Agreed, Failure, Initiator, Offer};
 use crate::sys::descriptor::Descriptor;
 use crate::sys::errno::Errno;
+use crate::wire::transport::Fabric;
 use crate::wiring::streams;
 
 /// The time within which TCP must connect.
@@ -112,6 +113,9 @@ impl World {
     fn try_connect(&mut self, id: usize, attempt: Attempt) -> Result<(), Errno> {
         let identifier = self.id(id)?;
         let (Some(from), Some(to)) = (identifier.source, identifier.destination) else { return Err(Errno::INVALID) };
+        if device::is_down(Fabric::Iwarp) {
+            return self.try_later(id, attempt);
+        }
         let socket = tcp_socket(to)?;
         let mut from = from;
         from.set_port(0);
@@ -161,6 +165,10 @@ impl World {
             self.set_up_failed(id, libc::ECONNREFUSED, Vec::new());
             return Ok(());
         }
+        self.try_later(id, attempt)
+    }
+
+    fn try_later(&mut self, id: usize, attempt: Attempt) -> Result<(), Errno> {
         self.id(id)?.setup = Some(Setup::Retrying(attempt));
         self.set_deadline(id, Some(Instant::now() + RETRY_INTERVAL));
         Ok(())
@@ -170,6 +178,9 @@ impl World {
     pub(in crate::cm) fn set_up_expired(&mut self, id: usize) {
         let Ok(identifier) = self.id(id) else { return };
         match identifier.setup.take() {
+            Some(Setup::Retrying(attempt)) if Instant::now() >= attempt.retry_until + CONNECT_TIMEOUT => {
+                self.set_up_failed(id, libc::ETIMEDOUT, Vec::new());
+            }
             Some(Setup::Retrying(attempt)) => {
                 if let Err(errno) = self.try_connect(id, attempt) {
                     self.set_up_failed(id, errno.0, Vec::new());

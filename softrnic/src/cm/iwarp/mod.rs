@@ -102,7 +102,9 @@ fn hand_over(
 ) -> Result<Arc<Connection>, Errno> {
     let pair = QpRegistry::of_process().find(number).filter(|pair| pair.parts().service == Service::Iwarp);
     let pair = pair.ok_or(Errno::INVALID)?;
-    let made = streams().connection(socket, agreed, is_initiator, first, (number, &path)).map_err(system)?;
+    let made = streams()
+        .connection(socket, agreed, is_initiator, first, (number, &path, pair.parts().condition))
+        .map_err(system)?;
     let connection: Arc<dyn Dedicated> = Arc::<Connection>::clone(&made);
     pair.connect(connection, path, (depth(agreed.ord), depth(agreed.ird)))?;
     if let Err(error) = streams().begin(&made) {

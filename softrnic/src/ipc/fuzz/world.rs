@@ -12,6 +12,7 @@ use crate::qp::registry::{QpRegistry, SharedEntry};
 use crate::qp::{Attributes, Destination, PairEvent, PairEvents, Parts, QueuePair, State};
 use crate::srq::{ReceiveEvents, ReceiveQueue};
 use crate::wire::address::{Gid, Path};
+use crate::wire::condition::HEALTHY;
 use crate::wire::limits;
 use crate::wire::operation::{Operation, Service};
 
@@ -122,6 +123,7 @@ impl World {
             max_message: limits::MAX_MSG_SIZE,
             signals_all: false,
             events: Box::new(IgnoreEvents),
+            condition: &HEALTHY,
         };
         let pair = QueuePair::new(parts).expect("a number");
         let carrier = Arc::new(RecordingCarrier::default());

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
+use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock, Weak};
 use std::time::{Duration, Instant};
@@ -23,6 +24,7 @@ use crate::sys::socket_set::{Reason, SocketSet, TICK, yield_if_empty};
 use crate::sys::thread::{Next, Reactor, Task};
 use crate::sys::{tcp, unpoisoned};
 use crate::wire::address::Path;
+use crate::wire::condition::Condition;
 use crate::wire::message::Request;
 use crate::wire::operation::{Operation, Service};
 use crate::wire::packet::STREAM_PEER;
@@ -58,6 +60,8 @@ pub(crate) struct Engine {
     /// The connections that this process has initiated and whose peers have sent nothing.
     unheard: Mutex<Vec<Unheard>>,
     has_unheard: AtomicBool,
+    /// Whether a connection is cut, because the port of its device is down.
+    has_cut: AtomicBool,
     pub(super) attendance: Attendance,
 }
 
@@ -91,6 +95,7 @@ impl Engine {
             waiting: AtomicUsize::new(0),
             unheard: Mutex::new(Vec::new()),
             has_unheard: AtomicBool::new(false),
+            has_cut: AtomicBool::new(false),
             attendance: Attendance::new(),
         }
     }
@@ -107,7 +112,7 @@ impl Engine {
         agreed: &Agreed,
         is_initiator: bool,
         mut first: Vec<u8>,
-        (number, path): (u32, &Path),
+        (number, path, condition): (u32, &Path, &'static Condition),
     ) -> Result<Arc<Connection>, Errno> {
         self.start()?;
         if is_initiator {
@@ -120,7 +125,7 @@ impl Engine {
         };
         let id = self.last_id.fetch_add(1, Ordering::Relaxed) + 1;
         let template = template(path);
-        Ok(Connection::new(self, (id, socket), agreed, stream, first, (number, template)))
+        Ok(Connection::new(self, (id, socket), agreed, stream, first, (number, template, condition)))
     }
 
     /// Sends bytes as soon as TCP has connected. They fit into the buffer of a new socket. If TCP cannot connect, the
@@ -164,6 +169,9 @@ impl Engine {
             self.remove(connection);
             return Err(error);
         }
+        if connection.condition.is_down() {
+            self.cut(connection, true);
+        }
         connection.serve(true);
         if connection.is_initiator() {
             let (connection, began) = (Arc::downgrade(connection), Instant::now());
@@ -187,6 +195,23 @@ impl Engine {
             entry.connection.upgrade().is_some_and(|connection| connection.nudge()) && age < NUDGES[1]
         });
         self.has_unheard.store(!unheard.is_empty(), Ordering::Relaxed);
+    }
+
+    /// Cuts or restores the connections of a device after a change of its port.
+    pub(crate) fn port_changed(&self, condition: &'static Condition) {
+        for connection in self.all() {
+            if ptr::eq(connection.condition, condition) {
+                self.cut(&connection, condition.is_down());
+            }
+        }
+    }
+
+    fn cut(&self, connection: &Connection, is_cut: bool) {
+        if is_cut {
+            self.has_cut.store(true, Ordering::Relaxed);
+        }
+        connection.cut(is_cut);
+        self.notify(connection.id);
     }
 
     /// Begins to be served by the thread.
@@ -360,13 +385,14 @@ struct Turns {
     sockets: &'static SocketSet,
     next_sweep: Instant,
     next_nudge: Instant,
+    next_loss: Instant,
     checks: Checks,
 }
 
 impl Turns {
     fn new(engine: &'static Engine, sockets: &'static SocketSet) -> Self {
         let now = Instant::now();
-        Self { engine, sockets, next_sweep: now, next_nudge: now, checks: Checks::new(now) }
+        Self { engine, sockets, next_sweep: now, next_nudge: now, next_loss: now, checks: Checks::new(now) }
     }
 }
 
@@ -392,11 +418,16 @@ impl Task for Turns {
             self.next_sweep = now + ENDING_TICK;
             engine.all().iter().for_each(|connection| _ = connection.serve(true));
         }
+        if engine.has_cut.load(Ordering::Relaxed) && now >= self.next_loss {
+            self.next_loss = now + ENDING_TICK;
+            engine.has_cut.store(engine.all().iter().any(|connection| connection.is_cut(now)), Ordering::Relaxed);
+        }
         let times = [
             (engine.waiting.load(Ordering::Relaxed) > 0).then_some(now + TICK),
             engine.attendance.is_checked().then_some(self.checks.next),
             (engine.ending.load(Ordering::Relaxed) > 0).then_some(self.next_sweep),
             engine.has_unheard.load(Ordering::Relaxed).then_some(self.next_nudge),
+            engine.has_cut.load(Ordering::Relaxed).then_some(self.next_loss),
         ];
         Next::from(times.into_iter().flatten().min())
     }

@@ -53,6 +53,8 @@ pub(super) struct Outgoing {
     pub(super) is_completing: bool,
     /// Whether TCP accepts no bytes at the moment.
     pub(super) is_blocked: bool,
+    /// Since when the connection is cut, if it is.
+    pub(super) cut: Option<Instant>,
     pub(super) end: End,
 }
 
@@ -129,6 +131,7 @@ impl Outgoing {
             waiter: None,
             is_completing: false,
             is_blocked: false,
+            cut: None,
             end: End::default(),
         }
     }

@@ -170,7 +170,8 @@ impl Responder {
     }
 
     fn next_part(&mut self, pair: &QueuePair, part: &Part, payload: &[Segment]) -> (Option<Reply>, bool) {
-        let continues = pair.state().receives()
+        let continues = pair.is_reached()
+            && pair.state().receives()
             && self.arriving.as_ref().is_some_and(|arriving| {
                 arriving.back.is_of(part)
                     && arriving.offset == part.offset

@@ -132,7 +132,7 @@ impl Responder {
 
     /// Whether a message can be handled now, and belongs to this QP.
     pub(in crate::qp) fn is_accepted(&self, pair: &QueuePair, request: &Request) -> bool {
-        !pair.is_closed() && pair.state().receives() && self.is_for_us(pair, request)
+        pair.is_reached() && pair.state().receives() && self.is_for_us(pair, request)
     }
 
     /// Finishes a message and returns its reply.

@@ -5,7 +5,7 @@ mod numbered;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, OnceLock, RwLock, Weak};
-use std::thread;
+use std::{ptr, thread};
 
 use self::blocks::Blocks;
 use self::numbered::Numbered;
@@ -18,6 +18,7 @@ use crate::sys::fork::PerProcess;
 use crate::sys::{addresses, unpoisoned};
 use crate::wire::address::Gid;
 use crate::wire::bytes::Segment;
+use crate::wire::condition::Condition;
 use crate::wire::limits;
 use crate::wire::message::{Refusal, Reply};
 use crate::wire::operation::Service;
@@ -195,6 +196,13 @@ impl QpRegistry {
 
     pub(crate) fn leave(&self, number: u32) {
         self.pairs.leave(number);
+    }
+
+    /// Returns the QPs of the device with this condition.
+    pub(crate) fn of_device(&self, condition: &'static Condition) -> Vec<Arc<QueuePair>> {
+        let mut pairs = self.pairs.all(Weak::upgrade);
+        pairs.retain(|pair| ptr::eq(pair.parts().condition, condition));
+        pairs
     }
 
     pub(crate) fn find(&self, number: u32) -> Option<Arc<QueuePair>> {

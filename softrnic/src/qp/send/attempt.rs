@@ -1,6 +1,7 @@
 //! One attempt to execute a request. It makes the local checks, sends the message to the peer, and interprets the
 //! reply.
 
+use std::mem;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
@@ -32,6 +33,8 @@ pub(in crate::qp) struct Peer {
     pair: Weak<QueuePair>,
     /// The carrier to the peer at this address, if the peer is in another process.
     carrier: Option<(Gid, Weak<dyn Carrier>)>,
+    /// Whether the next request passes the gate.
+    pub(in crate::qp) passes_gate: bool,
 }
 
 /// Where a peer is: in this process, in another one, or nowhere.
@@ -39,6 +42,8 @@ enum Found {
     Local(Arc<QueuePair>),
     Remote(Arc<dyn Carrier>),
     Unknown,
+    /// The gate is closed.
+    Gated,
 }
 
 impl Peer {
@@ -71,17 +76,28 @@ impl Peer {
 
     #[inline(never)]
     fn look_up(&mut self, pair: &QueuePair, destination: Gid, number: u32) -> Found {
-        if let Some(pair) = pair.route.local(number) {
-            *self = Self { number, pair: Arc::downgrade(&pair), carrier: None };
-            return Found::Local(pair);
+        let is_gated = pair.is_gated();
+        if is_gated && !self.takes_pass() {
+            return Found::Gated;
         }
-        match pair.route.carrier(number) {
-            Some(carrier) => {
-                *self = Self { number, pair: Weak::new(), carrier: Some((destination, Arc::downgrade(&carrier))) };
-                Found::Remote(carrier)
-            }
-            None => Found::Unknown,
+        let (found, peer) = if let Some(pair) = pair.route.local(number) {
+            let peer = Self { number, pair: Arc::downgrade(&pair), ..Self::default() };
+            (Found::Local(pair), peer)
+        } else if let Some(carrier) = pair.route.carrier(number) {
+            let peer = Self { number, carrier: Some((destination, Arc::downgrade(&carrier))), ..Self::default() };
+            (Found::Remote(carrier), peer)
+        } else {
+            return Found::Unknown;
+        };
+        // The next request must find the gate.
+        if !is_gated {
+            *self = peer;
         }
+        found
+    }
+
+    fn takes_pass(&mut self) -> bool {
+        mem::take(&mut self.passes_gate)
     }
 }
 
@@ -142,6 +158,9 @@ pub(in crate::qp) fn attempt(
     let mut exchange =
         if work.is_inline { InProcess::Inline(&work.inline) } else { InProcess::Memory(segments.as_slice()) };
     let reply = if work.destination.is_some() && datagram::is_multicast_datagram(&request, number) {
+        if pair.is_gated() && !peer.takes_pass() {
+            return Outcome::Gated;
+        }
         let is_first = !flight.unsent.has_begun();
         let sent = flight.unsent.send(&mut flight.backpressure, pair, work, &request, &segments);
         let reply = match sent {
@@ -170,6 +189,7 @@ pub(in crate::qp) fn attempt(
                 Reply::Silence
             }
             Found::Unknown => Reply::Silence,
+            Found::Gated => return Outcome::Gated,
         }
     };
 

@@ -21,6 +21,8 @@ pub(in crate::qp) enum Outcome {
     Sent,
     /// The request or a part of it could not be sent because the carrier is full.
     Stuck,
+    /// The request has reached the closed gate.
+    Gated,
     /// The request must wait until the responses to earlier requests have arrived.
     Later,
 }

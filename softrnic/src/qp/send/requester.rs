@@ -80,6 +80,16 @@ impl Requester {
         self.peer.prefetch();
     }
 
+    /// Makes the next request look up its peer.
+    pub(in crate::qp) fn forget_peer(&mut self) {
+        self.peer = Peer::default();
+    }
+
+    /// Lets the next request pass the gate.
+    pub(in crate::qp) fn open_gate(&mut self) {
+        self.peer.passes_gate = true;
+    }
+
     pub(in crate::qp) fn state_changed(&mut self) {
         self.has_reported_drained = false;
     }
@@ -151,6 +161,11 @@ impl Requester {
                     self.flight.is_blocked = !self.flight.is_empty();
                     self.wait = if self.flight.unsent.has_begun() { Wait::Space } else { Wait::No };
                     break;
+                }
+                Outcome::Gated => {
+                    if self.pass_gate(pair, next).is_break() {
+                        break;
+                    }
                 }
                 Outcome::Later => break,
             }

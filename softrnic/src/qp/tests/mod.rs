@@ -34,6 +34,7 @@ use crate::mem::{Access, Backing, Buffer, Memory, Piece, Region};
 use crate::qp::{PairEvent, PairEvents, SendWork};
 use crate::srq::{ReceiveEvents, ReceiveQueue};
 use crate::wire::address::{Gid, Path};
+use crate::wire::condition::HEALTHY;
 use crate::wire::limits;
 use crate::wire::operation::Operation;
 
@@ -185,6 +186,7 @@ impl End {
             max_message: if service == Service::UnreliableDatagram { limits::MTU } else { limits::MAX_MSG_SIZE },
             signals_all: false,
             events: Box::new(log.clone()),
+            condition: &HEALTHY,
         };
         change(&mut parts);
         let domain = parts.domain.clone();

@@ -115,6 +115,7 @@ fn thousands_of_qps_work() {
                 max_message: limits::MAX_MSG_SIZE,
                 signals_all: true,
                 events: Box::new(EventLog::default()),
+                condition: &HEALTHY,
             });
             pair.unwrap()
         })

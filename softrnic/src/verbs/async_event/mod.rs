@@ -42,12 +42,10 @@ impl AsyncEvent {
     }
 
     /// Creates an event of a port. Ports are numbered from 1.
-    #[cfg_attr(not(test), expect(dead_code, reason = "ports and devices do not change yet"))]
     pub(crate) fn of_port(kind: ibv_event_type, port: u8) -> Self {
         Self { kind, element: Element::Port(port), taken: None }
     }
 
-    #[cfg_attr(not(test), expect(dead_code, reason = "ports and devices do not change yet"))]
     pub(crate) fn of_device(kind: ibv_event_type) -> Self {
         Self { kind, element: Element::Device, taken: None }
     }

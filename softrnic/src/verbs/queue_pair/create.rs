@@ -26,6 +26,7 @@ use crate::verbs::object::Object;
 use crate::verbs::protection_domain::ProtectionDomain;
 use crate::verbs::shared_receive_queue::SharedReceiveQueue;
 use crate::verbs::xrc_domain::XrcDomain;
+use crate::wire::condition::Condition;
 use crate::wire::limits;
 use crate::wire::operation::Service;
 
@@ -164,6 +165,8 @@ unsafe fn create(
         max_message: kind.limits.max_message(service),
         signals_all: requested.sq_sig_all != 0,
         events: Box::new(Arc::clone(&handles)),
+        // SAFETY: guaranteed by the caller; the device belongs to this provider.
+        condition: unsafe { Condition::of(context) },
     })?;
 
     // SAFETY: zeros are valid for all fields: pointers, absent functions, numbers, and fields that `Source`

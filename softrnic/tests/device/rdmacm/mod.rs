@@ -1,6 +1,7 @@
 //! Tests of the functions of librdmacm through the C API.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
+mod faults;
 mod stream;
 mod synchronous;
 

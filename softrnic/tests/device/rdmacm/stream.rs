@@ -4,7 +4,7 @@ use super::*;
 use crate::child::is_alone;
 
 /// Creates the QP of an identifier, with queues of `length` requests.
-fn create_qp(id: *mut rdma_cm_id, length: u32) {
+pub(super) fn create_qp(id: *mut rdma_cm_id, length: u32) {
     // SAFETY: the type has only numbers and pointers, for which zero is valid.
     let mut attributes: ibv_qp_init_attr = unsafe { mem::zeroed() };
     attributes.qp_type = ibv_qp_type::IBV_QPT_RC;
@@ -14,7 +14,7 @@ fn create_qp(id: *mut rdma_cm_id, length: u32) {
     assert_eq!(unsafe { rdma_create_qp(id, ptr::null_mut(), &raw mut attributes) }, 0, "{}", errno());
 }
 
-fn end(id: *mut rdma_cm_id) {
+pub(super) fn end(id: *mut rdma_cm_id) {
     // SAFETY: the identifier is alive, and its QP is no longer used.
     unsafe { rdma_destroy_qp(id) };
     destroy(id);

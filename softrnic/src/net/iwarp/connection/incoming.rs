@@ -64,8 +64,11 @@ impl Incoming {
 impl Connection {
     /// Reads the socket. Returns whether anything has arrived.
     pub(super) fn receive(&self, incoming: &mut Incoming, carrier: &Arc<dyn Carrier>) -> bool {
-        if self.out().end.is_closed {
-            return false;
+        {
+            let out = self.out();
+            if out.end.is_closed || out.cut.is_some() {
+                return false;
+            }
         }
         if !self.retry(incoming, carrier) {
             return false;

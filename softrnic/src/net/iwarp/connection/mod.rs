@@ -28,6 +28,7 @@ use super::stream::Stream;
 use crate::sys::descriptor::Descriptor;
 use crate::sys::socket_set::SocketSet;
 use crate::sys::{tcp, unpoisoned};
+use crate::wire::condition::Condition;
 use crate::wire::message::{Reply, Request};
 use crate::wire::packet::{Packet, Payload, Response, ResponseKind};
 use crate::wire::transport::{Carrier, Dedicated, MAX_UNSETTLED, Stuck, Wake};
@@ -48,6 +49,8 @@ pub(crate) struct Connection {
     number: u32,
     /// The requests with which messages are delivered are copies of this one, in which further fields are set.
     template: Request,
+    /// The condition of the device.
+    pub(super) condition: &'static Condition,
     incoming: Mutex<Incoming>,
     outgoing: Mutex<Outgoing>,
     /// Whether a thread is delivering segments. This thread flushes the buffer afterwards.
@@ -69,7 +72,7 @@ impl Connection {
         agreed: &Agreed,
         stream: Stream,
         first: Vec<u8>,
-        (number, template): (u32, Request),
+        (number, template, condition): (u32, Request, &'static Condition),
     ) -> Arc<Self> {
         let mss = tcp::max_segment(&*socket);
         Arc::new_cyclic(|this| Self {
@@ -79,6 +82,7 @@ impl Connection {
             this: this.clone(),
             number,
             template,
+            condition,
             incoming: Mutex::new(Incoming::new(agreed.has_crc)),
             outgoing: Mutex::new(Outgoing::new(stream, first, mss)),
             is_receiving: AtomicBool::new(false),
@@ -187,7 +191,7 @@ impl Connection {
 
     /// Passes the bytes of the buffer to TCP.
     fn write(&self, out: &mut Outgoing) {
-        while out.pending() > 0 && !out.end.is_broken {
+        while out.pending() > 0 && !out.end.is_broken && out.cut.is_none() {
             let (bytes, is_end) = out.next_bytes();
             let mut flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
             flags.set(SendFlags::EOR, is_end);
@@ -223,6 +227,26 @@ impl Connection {
         }
     }
 
+    /// Stops or resumes sending and receiving. The kernel still acknowledges what arrives.
+    pub(super) fn cut(&self, is_cut: bool) {
+        let mut out = self.out();
+        out.cut = is_cut.then(Instant::now);
+        self.watch(&out);
+    }
+
+    /// Whether the connection is cut. If it has been cut for [`PEER_TIMEOUT`], it is lost instead.
+    pub(super) fn is_cut(&self, now: Instant) -> bool {
+        let mut out = self.out();
+        let is_lost = out.cut.is_some_and(|since| now.saturating_duration_since(since) >= PEER_TIMEOUT);
+        if is_lost {
+            out.cut = None;
+            self.lose(&mut out, Errno::TIMEDOUT);
+            (out.end.is_ending, out.end.is_closed) = (true, true);
+            self.engine.notify(self.id);
+        }
+        out.cut.is_some()
+    }
+
     #[cfg(test)]
     pub(super) fn capacity(&self) -> usize {
         self.out().buffer.capacity()
@@ -237,7 +261,8 @@ impl Connection {
 
     /// Returns the events of the socket for which the engine waits.
     fn flags(&self, out: &Outgoing) -> epoll::EventFlags {
-        let (reads, writes) = (!out.end.is_closed && !self.is_waiting(), out.is_blocked);
+        let is_cut = out.cut.is_some();
+        let (reads, writes) = (!out.end.is_closed && !self.is_waiting() && !is_cut, out.is_blocked && !is_cut);
         let mut flags = epoll::EventFlags::empty();
         flags.set(epoll::EventFlags::IN, reads);
         flags.set(epoll::EventFlags::OUT, writes);
@@ -297,7 +322,7 @@ impl Connection {
             if !out.end.is_ending {
                 return;
             }
-            let is_empty = out.pending() == 0 || out.end.is_broken;
+            let is_empty = out.end.is_broken || out.pending() == 0 && out.cut.is_none();
             let end = &mut out.end;
             let is_new = !std::mem::replace(&mut end.is_reported, true);
             let now = Instant::now();

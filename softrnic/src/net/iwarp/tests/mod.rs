@@ -27,6 +27,7 @@ use crate::sys::descriptor::Descriptor;
 use crate::sys::thread::Reactor;
 use crate::wire::address::{Gid, Path};
 use crate::wire::bytes::Segment;
+use crate::wire::condition::HEALTHY;
 use crate::wire::message::{Refusal, Reply, Request};
 use crate::wire::operation::{Operation, Service};
 use crate::wire::packet::{Packet, Part, Payload, Response, ResponseKind, STREAM_PEER};
@@ -138,7 +139,7 @@ fn pair(engine: &'static Engine, size: Option<usize>) -> (Arc<Connection>, TcpSt
 fn connection(engine: &'static Engine, socket: TcpStream) -> Arc<Connection> {
     let socket = Arc::new(Descriptor::new(OwnedFd::from(socket)).unwrap());
     let agreed = Agreed { ird: 1, ord: 1, has_crc: true, rtr: None, private: Vec::new() };
-    engine.connection(socket, &agreed, true, Vec::new(), (5, &PATH)).unwrap()
+    engine.connection(socket, &agreed, true, Vec::new(), (5, &PATH, &HEALTHY)).unwrap()
 }
 
 /// Returns a part of a Send.

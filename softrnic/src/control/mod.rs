@@ -1,0 +1,159 @@
+//! Faults of devices, for tests: a port goes down, a device is removed.
+//!
+//! A fault has the consequences that it has with a NIC: asynchronous events, failed requests and connections. It applies
+//! to the devices of this process. A peer in another process notices it as it would notice a fault of another host.
+//!
+//! ```
+//! softrnic::register()?;
+//! let device = softrnic::control::Device::named("soft0")?;
+//! device.port_down()?; // `IBV_EVENT_PORT_ERR`; from now on, messages are lost
+//! device.port_up()?; // `IBV_EVENT_PORT_ACTIVE`; requests that are still retried continue
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! A [`Command`] does this by its text: `"port down on soft0".parse::<Command>()?.run()?`.
+//!
+//! These functions must not be called between `ibv_wr_start` and `ibv_wr_complete` of a queue pair.
+
+mod command;
+
+use std::io;
+
+use rdma_mummy_sys::ibv_event_type;
+use thiserror::Error;
+
+pub use self::command::{Action, Command, ParseError};
+use crate::qp::registry::QpRegistry;
+use crate::verbs::async_event::AsyncEvent;
+use crate::verbs::context::raise;
+use crate::verbs::device::{self, Slot};
+use crate::verbs::port::PORT;
+use crate::{cm, wiring};
+
+/// A soft device of this process.
+#[derive(Clone, Copy, Debug)]
+pub struct Device(&'static Slot);
+
+impl Device {
+    /// Returns the registered device with this name, even if it was removed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unknown`] if no device is registered with this name.
+    pub fn named(name: &str) -> Result<Self, Error> {
+        let found = Self::all().find(|device| device.name() == name);
+        found.ok_or_else(|| Error::Unknown { name: name.to_owned(), devices: Self::all().map(Self::name).collect() })
+    }
+
+    /// Returns all registered devices, including those that were removed.
+    pub fn all() -> impl Iterator<Item = Self> {
+        device::slots().iter().map(Self)
+    }
+
+    /// Returns the name of the device.
+    #[must_use]
+    pub fn name(self) -> String {
+        String::from_utf8_lossy(self.0.device().name()).into_owned()
+    }
+
+    /// Takes the port down, and raises `IBV_EVENT_PORT_ERR`. The port neither sends nor receives. Requests of reliable
+    /// queue pairs fail with `IBV_WC_RETRY_EXC_ERR` after their retries, other messages are lost, and the connection
+    /// manager does not connect. Connections of an iWARP device end after 30 s. Has no effect if the port is down.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Removed`] if the device was removed.
+    pub fn port_down(self) -> Result<(), Error> {
+        self.set_port(true)
+    }
+
+    /// Takes the port up, and raises `IBV_EVENT_PORT_ACTIVE`. Requests and connections that are still retried continue.
+    /// Has no effect if the port is up.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Removed`] if the device was removed.
+    pub fn port_up(self) -> Result<(), Error> {
+        self.set_port(false)
+    }
+
+    /// Removes the device. This raises `IBV_EVENT_DEVICE_FATAL`, and `RDMA_CM_EVENT_DEVICE_REMOVAL` on the identifiers
+    /// of the device, whose connections end. The queue pairs of the device are then in the error state, and their
+    /// requests are flushed; a NIC may flush none. Verbs that require the device fail with `EIO`, but the program can
+    /// destroy its objects. Later device lists do not contain the device.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Removed`] if the device was removed before.
+    pub fn remove(self) -> Result<(), Error> {
+        let device = self.0.device();
+        if !device.condition().remove() {
+            return Err(Error::Removed { name: self.name() });
+        }
+        for pair in QpRegistry::of_process().of_device(device.condition()) {
+            pair.device_removed();
+        }
+        cm::device_removed(device);
+        raise(device, &AsyncEvent::of_device(ibv_event_type::IBV_EVENT_DEVICE_FATAL));
+        Ok(())
+    }
+
+    /// Puts a new device with this name into later device lists, after [`remove`](Self::remove). Objects of the removed
+    /// device stay unusable.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Present`] if the device was not removed.
+    pub fn arrive(self) -> Result<(), Error> {
+        if self.0.arrive() { Ok(()) } else { Err(Error::Present { name: self.name() }) }
+    }
+
+    fn set_port(self, is_down: bool) -> Result<(), Error> {
+        let device = self.present()?;
+        if device.condition().set_down(is_down) {
+            wiring::condition_changed(device.condition());
+            cm::port_changed();
+            let kind = if is_down { ibv_event_type::IBV_EVENT_PORT_ERR } else { ibv_event_type::IBV_EVENT_PORT_ACTIVE };
+            raise(device, &AsyncEvent::of_port(kind, PORT));
+        }
+        Ok(())
+    }
+
+    /// Returns the device unless it was removed.
+    fn present(self) -> Result<&'static device::Device, Error> {
+        let device = self.0.device();
+        if device.condition().is_removed() { Err(Error::Removed { name: self.name() }) } else { Ok(device) }
+    }
+}
+
+/// The reason why a fault cannot be made.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// No device is registered with this name.
+    #[error("no soft device is named {name}; choose one of the registered devices: {}", .devices.join(", "))]
+    Unknown {
+        /// The name.
+        name: String,
+        /// The names of the registered devices.
+        devices: Vec<String>,
+    },
+    /// The device was removed.
+    #[error("device {name} was removed; let it arrive first")]
+    Removed {
+        /// The name of the device.
+        name: String,
+    },
+    /// The device cannot arrive, because it was not removed.
+    #[error("device {name} is present; remove it first")]
+    Present {
+        /// The name of the device.
+        name: String,
+    },
+}
+
+impl From<Error> for io::Error {
+    fn from(error: Error) -> Self {
+        Self::new(io::ErrorKind::NotFound, error)
+    }
+}
