@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::{env, fmt, fs};
 
-use crate::{Builder, Format, InstallError, Lens, Schedule, ScheduleError};
+use crate::{Builder, Devices, Format, InstallError, Lens, Schedule, ScheduleError};
 
 /// Where the trace goes: a path, in which `%p` stands for the number of the process, or `-` for the standard error.
 pub const TRACE: &str = "LENS_TRACE";
@@ -78,16 +78,19 @@ fn value(name: &str) -> Option<std::ffi::OsString> {
 }
 
 impl Environment {
-    /// Installs the lens that the environment describes, if it describes one.
+    /// Installs the lens that the environment describes, if it describes one. Its schedule may give commands to `devices`.
     ///
     /// # Errors
     ///
     /// See [`EnvironmentError`].
-    pub fn install() -> Result<Option<Self>, EnvironmentError> {
+    pub fn install(devices: Option<impl Devices + 'static>) -> Result<Option<Self>, EnvironmentError> {
         if !is_set() {
             return Ok(None);
         }
         let mut builder = Builder::default();
+        if let Some(devices) = devices {
+            builder = builder.devices(devices);
+        }
         if let Some(path) = value(TRACE).map(PathBuf::from) {
             builder = builder.trace(format()?, Sink::open(TRACE, &path)?);
         }

@@ -42,7 +42,7 @@ use rdma_mummy_sys::load::front;
 use rdma_mummy_sys::process;
 
 pub use count::{Operation, PairSummary, Summary, VerbSummary};
-pub use faults::{Schedule, ScheduleError};
+pub use faults::{DeviceError, Devices, Schedule, ScheduleError};
 pub use record::{Record, Request, What};
 pub use trace::Format;
 
@@ -65,6 +65,7 @@ pub struct Builder {
     counts: bool,
     metrics: Option<SocketAddr>,
     faults: Option<(Schedule, u64)>,
+    devices: Option<Box<dyn Devices>>,
 }
 
 /// Why a lens could not be installed.
@@ -77,6 +78,9 @@ pub enum InstallError {
     /// Another component stands in front of all providers.
     #[error("cannot see the calls of this process: {0}")]
     Front(#[from] front::InstallError),
+    /// A command of the schedule cannot be carried out.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
     /// The counts cannot be served.
     #[error("cannot serve the counts at {address}: {error}")]
     Metrics {
@@ -166,6 +170,12 @@ impl Builder {
         self
     }
 
+    /// Lets a schedule give commands to these devices.
+    pub fn devices(mut self, devices: impl Devices + 'static) -> Self {
+        self.devices = Some(Box::new(devices));
+        self
+    }
+
     /// Puts the lens into the process. Devices that were opened before stay without it.
     ///
     /// # Errors
@@ -192,7 +202,7 @@ impl Builder {
             metrics::start(address, text).map_err(|error| InstallError::Metrics { address, error })?;
         }
         if let Some((schedule, seed)) = self.faults {
-            faults::start(schedule, seed);
+            faults::start(schedule, seed, self.devices)?;
         }
         Ok(lens)
     }

@@ -1,6 +1,7 @@
 //! Faults: which calls and requests fail, and how.
 
 mod schedule;
+mod timer;
 
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -10,6 +11,7 @@ use rdma_mummy_sys as ffi;
 use rdma_mummy_sys::load::front;
 
 use crate::state::{self, FAULTS};
+use crate::trace::{self, Call};
 use schedule::{Action, HowOften, Pair, Place};
 
 pub use schedule::{Schedule, ScheduleError};
@@ -30,10 +32,28 @@ pub(crate) struct OfPair {
 static MADE: AtomicU32 = AtomicU32::new(0);
 static PLAN: RwLock<Option<Arc<Plan>>> = RwLock::new(None);
 
+/// Devices that take commands from a schedule, such as those of softrnic.
+pub trait Devices: Send + Sync {
+    /// Whether the devices understand a command; the error names what is wrong with it.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong.
+    fn check(&self, command: &str) -> Result<(), String>;
+
+    /// Carries a command out. It may be called by any thread of the program before it posts.
+    ///
+    /// # Errors
+    ///
+    /// Why it cannot be carried out.
+    fn run(&self, command: &str) -> Result<(), String>;
+}
+
 /// A schedule that is in force.
 struct Plan {
     seed: u64,
     schedule: Schedule,
+    devices: Option<Box<dyn Devices>>,
     /// How often the place of each fault was reached.
     reached: Vec<AtomicU64>,
 }
@@ -69,18 +89,60 @@ impl OfPair {
 }
 
 /// Puts a schedule into force. Queue pairs are counted from now on.
-pub(crate) fn start(schedule: Schedule, seed: u64) {
+pub(crate) fn start(schedule: Schedule, seed: u64, devices: Option<Box<dyn Devices>>) -> Result<(), DeviceError> {
+    for (line, command) in schedule.commands() {
+        let checked = devices.as_ref().map_or_else(|| Err(NO_DEVICES.to_owned()), |devices| devices.check(command));
+        checked.map_err(|reason| DeviceError { line, command: command.to_owned(), reason })?;
+    }
+    let times = schedule.times();
     let reached = schedule.0.iter().map(|_| AtomicU64::new(0)).collect();
     MADE.store(0, Ordering::Relaxed);
     let is_empty = schedule.is_empty();
-    *PLAN.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(Plan { seed, schedule, reached }));
+    *PLAN.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(Plan { seed, schedule, devices, reached }));
     if !is_empty {
         state::switch_on(FAULTS);
+    }
+    if times.is_empty() { Ok(()) } else { timer::start(times) }
+}
+
+const NO_DEVICES: &str = "no devices take commands: run the program by softrnic-run, or give `Builder::devices`";
+
+/// A command of a schedule cannot be carried out.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: `device {command}`: {reason}")]
+#[non_exhaustive]
+pub struct DeviceError {
+    /// The line of the schedule.
+    pub line: usize,
+    /// The command.
+    pub command: String,
+    /// What is wrong, and what to do.
+    pub reason: String,
+}
+
+/// Carries a command out, and traces it.
+fn command(plan: &Plan, command: &str) {
+    let at = state::now();
+    let result = plan.devices.as_ref().map_or_else(|| Err(NO_DEVICES.to_owned()), |devices| devices.run(command));
+    if state::on() & state::TRACE != 0 {
+        let arguments = vec![("command".to_owned(), command.to_owned())];
+        let error = result.err();
+        let call = Call {
+            at,
+            thread: state::thread(),
+            verb: "device",
+            arguments,
+            result: String::new(),
+            error,
+            is_injected: true,
+        };
+        trace::call(call);
     }
 }
 
 pub(crate) fn stop() {
     state::switch_off(FAULTS);
+    timer::stop();
     *PLAN.write().unwrap_or_else(PoisonError::into_inner) = None;
 }
 
@@ -90,10 +152,10 @@ fn plan() -> Option<Arc<Plan>> {
 
 impl Plan {
     /// The action of the first fault whose turn it is, of those at a place and with an action of a kind.
-    fn action(&self, is_at: impl Fn(&Place) -> bool, is_kind: impl Fn(Action) -> bool) -> Option<Action> {
+    fn action(&self, is_at: impl Fn(&Place) -> bool, is_kind: impl Fn(&Action) -> bool) -> Option<Action> {
         let mut chosen = None;
         for (index, (fault, reached)) in self.schedule.0.iter().zip(&self.reached).enumerate() {
-            if !is_at(&fault.place) || !is_kind(fault.action) {
+            if !is_at(&fault.place) || !is_kind(&fault.action) {
                 continue;
             }
             let before = reached.fetch_add(1, Ordering::Relaxed);
@@ -103,7 +165,7 @@ impl Plan {
                 HowOften::Chance(chance) => share(self.seed, index as u64, before) < chance,
             };
             if is_due && chosen.is_none() {
-                chosen = Some(fault.action);
+                chosen = Some(fault.action.clone());
             }
         }
         chosen
@@ -187,6 +249,7 @@ pub(crate) fn before_post(pair: &OfPair) {
                 unsafe { front::pass(|| ffi::rdma_disconnect(id)) };
             }
         }
+        Some(Action::Device(text)) => command(&plan, &text),
         _ => {}
     }
 }
@@ -198,7 +261,7 @@ mod tests {
     fn due(line: &str, seed: u64, count: usize) -> Vec<bool> {
         let schedule: Schedule = line.parse().unwrap();
         let reached = schedule.0.iter().map(|_| AtomicU64::new(0)).collect();
-        let plan = Plan { seed, schedule, reached };
+        let plan = Plan { seed, schedule, devices: None, reached };
         (0..count).map(|_| plan.action(|_| true, |_| true).is_some()).collect()
     }
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 use crate::names;
 
@@ -16,8 +17,9 @@ use crate::names;
 ///     after 2 calls of ibv_reg_mr: fail with ENOMEM
 ///     0.1 % of posts: fail with ENOMEM
 ///     each event ADDR_RESOLVED: report ADDR_ERROR
+///     at 2 s: device port down on soft0
 /// ".parse()?;
-/// assert_eq!(schedule.len(), 4);
+/// assert_eq!(schedule.len(), 5);
 /// # Ok(())
 /// # }
 /// ```
@@ -54,6 +56,8 @@ pub(super) enum Place {
     Calls(String),
     /// Events of the connection manager.
     Events(u32),
+    /// The time since the lens was installed.
+    Time(Duration),
 }
 
 /// Which queue pairs a fault affects.
@@ -66,7 +70,7 @@ pub(super) enum Pair {
 }
 
 /// What happens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Action {
     /// The call returns this errno value, and does nothing.
     Fail(i32),
@@ -76,6 +80,8 @@ pub(super) enum Action {
     Disconnect,
     /// The event is reported as this one.
     Report(u32),
+    /// A command for a device, such as `port down on soft0`.
+    Device(String),
 }
 
 /// A line of a schedule that is wrong.
@@ -95,6 +101,25 @@ impl Schedule {
     /// The number of faults.
     pub fn len(&self) -> usize {
         self.0.len()
+    }
+
+    /// The commands for devices, with their lines.
+    pub(super) fn commands(&self) -> impl Iterator<Item = (usize, &str)> {
+        self.0.iter().filter_map(|fault| match &fault.action {
+            Action::Device(command) => Some((fault.line, command.as_str())),
+            _ => None,
+        })
+    }
+
+    /// The commands at fixed times, in their order.
+    pub(super) fn times(&self) -> Vec<(usize, Duration, String)> {
+        let timed = self.0.iter().filter_map(|fault| match (&fault.place, &fault.action) {
+            (Place::Time(time), Action::Device(command)) => Some((fault.line, *time, command.clone())),
+            _ => None,
+        });
+        let mut times: Vec<_> = timed.collect();
+        times.sort_by_key(|(_, time, _)| *time);
+        times
     }
 
     /// Whether there are none.
@@ -124,6 +149,11 @@ impl FromStr for Schedule {
 fn fault(line: usize, text: &str) -> Result<Fault, String> {
     let (when, what) = text.split_once(':').ok_or("expected `WHEN: WHAT`, such as `each post: fail with ENOMEM`")?;
     let mut words = when.split_whitespace().peekable();
+    if words.next_if_eq(&"at").is_some() {
+        let place = Place::Time(time(words.collect::<Vec<_>>().concat().as_str())?);
+        let action = action(what, &place)?;
+        return Ok(Fault { line, how_often: HowOften::After(0), place, action });
+    }
     let how_often = match words.next() {
         Some("after") => HowOften::After(number(words.next())?),
         Some("each") => HowOften::Each,
@@ -164,7 +194,18 @@ fn fault(line: usize, text: &str) -> Result<Fault, String> {
     Ok(Fault { line, how_often, place, action })
 }
 
-const EXPECTED_OFTEN: &str = "expected `after N`, `each` or `N % of` at the start";
+const EXPECTED_OFTEN: &str = "expected `after N`, `each`, `N % of` or `at TIME` at the start";
+
+fn time(text: &str) -> Result<Duration, String> {
+    let (number, unit) = text.split_at(text.find(|letter: char| letter.is_ascii_alphabetic()).unwrap_or(text.len()));
+    let scale = match unit {
+        "s" => 1.0,
+        "ms" => 1e-3,
+        _ => return Err(format!("`{text}` is no time: expected one such as `2 s` or `500 ms`")),
+    };
+    let time = number.parse().ok().and_then(|number: f64| Duration::try_from_secs_f64(number * scale).ok());
+    time.ok_or_else(|| format!("`{text}` is no time: expected one such as `2 s` or `500 ms`"))
+}
 
 fn number<T: FromStr>(word: Option<&str>) -> Result<T, String> {
     let word = word.ok_or("expected a number")?;
@@ -216,6 +257,9 @@ fn action(text: &str, place: &Place) -> Result<Action, String> {
                 .ok_or_else(|| format!("`{name}` is no status of a failure: expected one of {}", all()))
         }
         (["disconnect"], Place::Posts(_)) => Ok(Action::Disconnect),
+        (["device", command @ ..], Place::Posts(_) | Place::Time(_)) if !command.is_empty() => {
+            Ok(Action::Device(command.join(" ")))
+        }
         (["report", name], Place::Events(from)) => {
             let to = event(Some(name))?;
             let from = names::cm_event(*from);
@@ -229,8 +273,8 @@ fn action(text: &str, place: &Place) -> Result<Action, String> {
             })
         }
         _ => Err(format!(
-            "`{}` cannot happen there; posts: `fail with ERRNO`, `complete with STATUS`, `disconnect`; receives and calls: \
-             `fail with ERRNO`; events: `report EVENT`",
+            "`{}` cannot happen there; posts: `fail with ERRNO`, `complete with STATUS`, `disconnect`, `device COMMAND`; \
+             receives and calls: `fail with ERRNO`; events: `report EVENT`; times: `device COMMAND`",
             text.trim()
         )),
     }
@@ -260,6 +304,10 @@ mod tests {
             assert_eq!(parsed(share).how_often, HowOften::Chance(0.5));
         }
         assert_eq!(parsed("each event ESTABLISHED: report REJECTED").action, Action::Report(8));
+        let fault = parsed("at 500 ms: device port down on soft0");
+        assert_eq!(fault.place, Place::Time(Duration::from_millis(500)));
+        assert_eq!(fault.action, Action::Device("port down on soft0".to_owned()));
+        assert_eq!(parsed("at 2s: device x").place, Place::Time(Duration::from_secs(2)));
         assert!("\n# nothing\n".parse::<Schedule>().unwrap().is_empty());
     }
 
@@ -278,6 +326,9 @@ mod tests {
             ("each event DISCONNECTED: report ESTABLISHED", ["DISCONNECTED", "cannot"]),
             ("each event ADDR_RESOLVED: report REJECTED", ["ADDR_RESOLVED", "ADDR_ERROR"]),
             ("each receive: complete with RETRY_EXC", ["cannot happen", "fail with ERRNO"]),
+            ("at 2 h: device port down", ["`2h`", "500 ms"]),
+            ("at -1 s: device port down", ["`-1s`", "time"]),
+            ("at 1 s: disconnect", ["cannot happen", "device COMMAND"]),
             ("each post now: disconnect", ["on qp", "expected"]),
         ] {
             let error = format!("\n{line}").parse::<Schedule>().unwrap_err();

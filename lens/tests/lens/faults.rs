@@ -1,6 +1,10 @@
 //! Faults, and what a program sees of them.
 
-use rdma_lens::What;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rdma_lens::{Devices, Format, What};
 use sideway::ibverbs::completion::WorkCompletionStatus;
 use sideway::ibverbs::queue_pair::{
     BasicQueuePair, ExtendedQueuePair, PostSendGuard, QueuePairAttributeMask, QueuePairState,
@@ -99,7 +103,7 @@ fn seed_repeats_the_faults() {
     let run = |seed| {
         let faults =
             |builder: rdma_lens::Builder| builder.faults("20 % of posts: fail with EAGAIN".parse().unwrap(), seed);
-        let session = Session::new(rdma_lens::Format::Text, faults);
+        let session = Session::new(Format::Text, faults);
         let mut pair = Loopback::<BasicQueuePair>::new(QueueKind::Basic);
         let results: Vec<bool> = (0..200)
             .map(|wr_id| {
@@ -127,4 +131,55 @@ fn faults_end_with_the_lens() {
     drop(session);
     post(&mut pair, 2).unwrap();
     pair.near.success();
+}
+
+/// Devices that know one command.
+#[derive(Clone, Default)]
+struct OneCommand(Arc<Mutex<Vec<String>>>);
+
+impl Devices for OneCommand {
+    fn check(&self, command: &str) -> Result<(), String> {
+        if command == "blink" { Ok(()) } else { Err("expected `blink`".to_owned()) }
+    }
+
+    fn run(&self, command: &str) -> Result<(), String> {
+        self.0.lock().unwrap().push(command.to_owned());
+        Ok(())
+    }
+}
+
+#[test]
+fn devices_get_commands_by_requests_and_by_time() {
+    let devices = OneCommand::default();
+    let schedule = "after 1 posts: device blink\nat 10 ms: device blink";
+    let session =
+        Session::new(Format::Json, |builder| builder.faults(schedule.parse().unwrap(), 0).devices(devices.clone()));
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while devices.0.lock().unwrap().is_empty() {
+        assert!(Instant::now() < deadline, "no command by its time");
+        thread::sleep(Duration::from_millis(1));
+    }
+    let mut pair = Loopback::<BasicQueuePair>::new(QueueKind::Basic);
+    for wr_id in 1..=3 {
+        post(&mut pair, wr_id).unwrap();
+        pair.near.success();
+    }
+    drop(pair);
+    assert_eq!(*devices.0.lock().unwrap(), ["blink", "blink"]);
+    let records = session.records();
+    let injected = records
+        .iter()
+        .filter(|record| record.injected && matches!(&record.what, What::Call { verb, .. } if verb == "device"));
+    assert_eq!(injected.count(), 2);
+}
+
+#[test]
+fn unknown_command_is_refused_before_the_program_runs() {
+    let turn = Session::turn();
+    let builder = rdma_lens::Lens::builder().faults("\nat 1 s: device explode".parse().unwrap(), 0);
+    let error = builder.devices(OneCommand::default()).install().unwrap_err().to_string();
+    assert_eq!(error, "line 2: `device explode`: expected `blink`");
+    let error = rdma_lens::Lens::builder().faults("at 1 s: device explode".parse().unwrap(), 0).install().unwrap_err();
+    assert!(error.to_string().contains("softrnic-run"), "{error}");
+    drop(turn);
 }

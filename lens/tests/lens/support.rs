@@ -27,10 +27,15 @@ pub(crate) struct Session {
 }
 
 impl Session {
+    /// The turn of a test that installs the lens itself.
+    pub(crate) fn turn() -> MutexGuard<'static, ()> {
+        static TURN: Mutex<()> = Mutex::new(());
+        TURN.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// A lens that traces, and does more.
     pub(crate) fn new(format: Format, more: impl FnOnce(Builder) -> Builder) -> Self {
-        static TURN: Mutex<()> = Mutex::new(());
-        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let turn = Self::turn();
         let sink = Sink::default();
         let lens = more(Lens::builder()).trace(format, sink.clone()).install().unwrap();
         Self { sink, lens, _turn: turn }

@@ -5,7 +5,9 @@ use std::env;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use rdma_lens::Devices;
 use rdma_lens::environment::{self, Environment};
+use softrnic::control::Command;
 
 /// This is a flag instead of a `Once`. If the process forked while another thread ran a `Once`, the child would block
 /// in it forever.
@@ -63,7 +65,7 @@ fn register() {
         if let Err(error) = registered {
             print_error(&format!("softrnic: cannot add soft devices: {error}"));
         }
-        install_lens();
+        install_lens(wants_devices);
     }
 }
 
@@ -73,7 +75,7 @@ const RUN: &str = "SOFTRNIC_RUN";
 static LENS: Mutex<Option<Environment>> = Mutex::new(None);
 
 /// Installs the lens that the environment describes, until the process exits.
-fn install_lens() {
+fn install_lens(wants_devices: bool) {
     extern "C" fn at_exit() {
         // A child of fork(2) has no lens: the lock may be held in it forever.
         let ended = LENS.try_lock().ok().and_then(|mut lens| lens.take()).map_or(Ok(()), Environment::finish);
@@ -81,14 +83,35 @@ fn install_lens() {
             print_error(&format!("lens: {error}"));
         }
     }
-    match Environment::install() {
+    match Environment::install(wants_devices.then_some(SoftDevices)) {
         Ok(None) => {}
         Ok(lens) => {
             *LENS.lock().unwrap_or_else(PoisonError::into_inner) = lens;
             // SAFETY: the handler stays valid, because the library is never unloaded.
             unsafe { libc::atexit(at_exit) };
         }
-        Err(error) => print_error(&format!("lens: {error}")),
+        Err(error) => {
+            print_error(&format!("lens: {error}"));
+            // Without the lens, the program would run as if there were no faults.
+            // SAFETY: the function ends the process; buffers of the program are lost.
+            unsafe { libc::_exit(CANNOT_RUN) };
+        }
+    }
+}
+
+/// The exit status that shells use for a command that cannot be run.
+const CANNOT_RUN: libc::c_int = 126;
+
+/// softrnic's devices, for commands of a schedule.
+struct SoftDevices;
+
+impl Devices for SoftDevices {
+    fn check(&self, command: &str) -> Result<(), String> {
+        command.parse::<Command>().map(|_| ()).map_err(|error| error.to_string())
+    }
+
+    fn run(&self, command: &str) -> Result<(), String> {
+        command.parse::<Command>().map_err(|error| error.to_string())?.run().map_err(|error| error.to_string())
     }
 }
 
