@@ -81,6 +81,14 @@ pub enum InstallError {
     /// A command of the schedule cannot be carried out.
     #[error(transparent)]
     Device(#[from] DeviceError),
+    /// A schedule names a verb whose calls cannot fail here.
+    #[error("line {line} of the schedule: {reason}")]
+    Verb {
+        /// The line.
+        line: usize,
+        /// What is wrong.
+        reason: String,
+    },
     /// The counts cannot be served.
     #[error("cannot serve the counts at {address}: {error}")]
     Metrics {
@@ -182,6 +190,9 @@ impl Builder {
     ///
     /// See [`InstallError`].
     pub fn install(self) -> Result<Lens, InstallError> {
+        for (line, verb) in self.faults.iter().flat_map(|(schedule, _)| schedule.verbs()) {
+            border::check_verb(verb).map_err(|reason| InstallError::Verb { line, reason })?;
+        }
         if IN_USE.swap(true, Ordering::AcqRel) {
             return Err(InstallError::InUse);
         }

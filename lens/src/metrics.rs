@@ -1,12 +1,13 @@
 //! The counts as Prometheus text, over HTTP.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rdma_mummy_sys::process;
 
@@ -68,11 +69,17 @@ impl Drop for Server {
 }
 
 fn answer(mut client: TcpStream, text: &impl Fn() -> String) -> io::Result<()> {
-    client.set_read_timeout(Some(PATIENCE))?;
+    let deadline = Instant::now() + PATIENCE;
+    // A timeout of zero is an error of `set_read_timeout`.
+    let left = || deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
     client.set_write_timeout(Some(PATIENCE))?;
     let mut request = Vec::new();
     let mut part = [0; 1024];
     while !request.windows(4).any(|end| end == b"\r\n\r\n") && request.len() < REQUEST {
+        client.set_read_timeout(Some(left()))?;
+        if Instant::now() > deadline {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
         match client.read(&mut part)? {
             0 => break,
             count => request.extend_from_slice(&part[..count]),
@@ -133,6 +140,16 @@ const OF_PAIRS: [Value<PairSummary>; 5] = [
 impl fmt::Display for Text<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Summary { verbs, pairs, .. } = self.0;
+        // A series has one value, also if a number was used again.
+        let mut series: BTreeMap<(&str, Option<u32>), PairSummary> = BTreeMap::new();
+        for pair in pairs {
+            series
+                .entry((&pair.device, pair.qp))
+                .and_modify(|sum| *sum = sum.clone().with(pair))
+                .or_insert_with(|| pair.clone());
+        }
+        let pairs: Vec<PairSummary> = series.into_values().collect();
+        let pairs = &pairs[..];
         head(f, ("rdma_verb_calls_total", "counter", "Calls of a verb"))?;
         for verb in verbs {
             writeln!(f, "rdma_verb_calls_total{{verb=\"{}\"}} {}", verb.verb, verb.calls)?;
@@ -144,7 +161,7 @@ impl fmt::Display for Text<'_> {
         for (name, kind, help, value) in OF_OPERATIONS {
             head(f, (name, kind, help))?;
             for (pair, row) in rows(pairs) {
-                let labels = format!("qp=\"{:#x}\",operation=\"{}\"", pair.qp, row.name);
+                let labels = format!("{},operation=\"{}\"", labels(pair), row.name);
                 writeln!(f, "{name}{{{labels}}} {}", value(row))?;
             }
         }
@@ -154,7 +171,7 @@ impl fmt::Display for Text<'_> {
             for (quantile, time) in [("0.5", row.median), ("0.99", row.p99)] {
                 if let Some(time) = time {
                     let seconds = time as f64 / 1e9;
-                    let labels = format!("qp=\"{:#x}\",operation=\"{}\",quantile=\"{quantile}\"", pair.qp, row.name);
+                    let labels = format!("{},operation=\"{}\",quantile=\"{quantile}\"", labels(pair), row.name);
                     writeln!(f, "{name}{{{labels}}} {seconds:.9}")?;
                 }
             }
@@ -162,11 +179,16 @@ impl fmt::Display for Text<'_> {
         for (name, kind, help, value) in OF_PAIRS {
             head(f, (name, kind, help))?;
             for pair in pairs {
-                writeln!(f, "{name}{{qp=\"{:#x}\"}} {}", pair.qp, value(pair))?;
+                writeln!(f, "{name}{{{}}} {}", labels(pair), value(pair))?;
             }
         }
         Ok(())
     }
+}
+
+fn labels(pair: &PairSummary) -> String {
+    let qp = pair.qp.map_or_else(|| "others".to_owned(), |qp| format!("{qp:#x}"));
+    format!("device=\"{}\",qp=\"{qp}\"", pair.device)
 }
 
 fn rows(pairs: &[PairSummary]) -> impl Iterator<Item = (&PairSummary, &Operation)> {

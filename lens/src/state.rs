@@ -1,10 +1,17 @@
 //! What is switched on. The data path reads one byte.
 
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Once, OnceLock};
 use std::time::Instant;
 
 static ON: AtomicU8 = AtomicU8::new(0);
+
+static IS_CHILD: AtomicBool = AtomicBool::new(false);
+
+/// Whether this process was forked from one that has a lens.
+pub(crate) fn is_child() -> bool {
+    IS_CHILD.load(Ordering::Relaxed)
+}
 
 /// The trace records each call, request and completion.
 pub(crate) const TRACE: u8 = 1;
@@ -32,6 +39,7 @@ pub(crate) fn switch_off(what: u8) {
 pub(crate) fn forget_in_children() {
     extern "C" fn in_child() {
         ON.store(0, Ordering::Relaxed);
+        IS_CHILD.store(true, Ordering::Relaxed);
     }
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

@@ -2,6 +2,7 @@
 //! does not change, because drivers find their own struct around it.
 
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rdma_mummy_sys as ffi;
 use rdma_mummy_sys::{ibv_context, ibv_cq, ibv_cq_ex, ibv_qp, ibv_qp_ex, rdma_cm_id};
@@ -9,8 +10,11 @@ use rdma_mummy_sys::{ibv_context, ibv_cq, ibv_cq_ex, ibv_qp, ibv_qp_ex, rdma_cm_
 use super::context::{self, Context};
 use super::extended_cq::{self, ExtendedQueue};
 use super::extended_qp::{self, ExtendedPair};
+use super::original::Step;
 use super::queue_pair::QueuePair;
 use super::table::{Keyed, Table};
+use crate::count::PairSummary;
+use crate::state;
 
 pub(super) static CONTEXTS: Table<Context> = Table::new();
 pub(super) static PAIRS: Table<QueuePair> = Table::new();
@@ -71,46 +75,69 @@ pub(super) fn pair_numbered(context: *const ibv_context, number: u32) -> Option<
     unsafe { pair.as_ref() }
 }
 
+/// Held while an object is adopted: two threads may get the same one.
+static ADOPTING: Mutex<()> = Mutex::new(());
+
+/// Waits for other threads that adopt. `None` in a child that was forked, where the lock may never be free: objects that it
+/// makes stay those of the driver.
+fn turn() -> Option<MutexGuard<'static, ()>> {
+    (!state::is_child()).then(|| ADOPTING.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
 /// # Safety
 ///
 /// `context` is null or live.
 pub(super) unsafe fn context(context: *mut ibv_context) {
-    // SAFETY: by contract.
-    unsafe {
-        if context.is_null() || context::is_ours(context) {
-            return;
-        }
-        // The record of a closed context at this address, if librdmacm has closed it.
-        drop_key(&CONTEXTS, key(context));
-        CONTEXTS.insert(key(context), Context::new, |record| context::take(record, context));
-    }
-}
-
-fn drop_key<T: Keyed + Sync>(table: &Table<T>, key: u64) {
-    if let Some(record) = table.remove(key) {
-        table.reuse(record);
+    if let Some(_turn) = turn() {
+        // SAFETY: guaranteed by the caller.
+        unsafe { context_in_turn(context) };
     }
 }
 
 /// # Safety
 ///
+/// As [`context`], in this thread's turn.
+unsafe fn context_in_turn(context: *mut ibv_context) {
+    // SAFETY: guaranteed by the caller.
+    unsafe {
+        if context.is_null() || context::is_ours(context) {
+            return;
+        }
+        let record = CONTEXTS.insert(key(context), Context::new, |record| context::take(Step::Keep, record, context));
+        context::take(Step::Replace, record, context);
+    }
+}
+
+/// A queue pair that was just made, which may have the address and the number of a destroyed one.
+///
+/// # Safety
+///
 /// `qp` is null or live.
-pub(super) unsafe fn queue_pair(qp: *mut ibv_qp) {
-    // SAFETY: by contract.
+pub(super) unsafe fn new_queue_pair(qp: *mut ibv_qp) {
+    if let Some(_turn) = turn() {
+        // SAFETY: guaranteed by the caller.
+        unsafe { queue_pair_in_turn(qp, true) };
+    }
+}
+
+/// # Safety
+///
+/// As [`new_queue_pair`], in this thread's turn.
+unsafe fn queue_pair_in_turn(qp: *mut ibv_qp, is_new: bool) {
+    // SAFETY: guaranteed by the caller.
     unsafe {
         if qp.is_null() {
             return;
         }
-        context((*qp).context);
-        if pair_of(qp).is_some_and(|pair| pair.number() == (*qp).qp_num) {
+        context_in_turn((*qp).context);
+        if !is_new && pair_of(qp).is_some_and(|pair| pair.number() == (*qp).qp_num) {
             return;
         }
-        drop_key(&PAIRS, key(qp));
         let (mut attr, mut made): (ffi::ibv_qp_attr, ffi::ibv_qp_init_attr) = (std::mem::zeroed(), std::mem::zeroed());
         let mask = ffi::ibv_qp_attr_mask::IBV_QP_CAP.0.cast_signed();
         let is_known = ffi::load::front::pass(|| ffi::ibv_query_qp(qp, &raw mut attr, mask, &raw mut made)) == 0;
-        let (slots, signals_all) = if is_known { (made.cap.max_send_wr, made.sq_sig_all != 0) } else { (1024, false) };
-        let pair = PAIRS.insert(key(qp), QueuePair::new, |pair| pair.start(&*qp, slots, signals_all));
+        let made = is_known.then_some(made);
+        let pair = PAIRS.insert(key(qp), QueuePair::new, |pair| pair.start(&*qp, made.as_ref()));
         let numbered = NUMBERS.insert(number_key((*qp).context, (*qp).qp_num), Numbered::default, |_| ());
         numbered.pair.store(std::ptr::from_ref(pair).cast_mut(), Ordering::Release);
     }
@@ -123,8 +150,9 @@ pub(super) unsafe fn queue_pair(qp: *mut ibv_qp) {
 /// `qp` is live.
 #[cold]
 pub(super) unsafe fn late(qp: *mut ibv_qp) -> Option<&'static QueuePair> {
+    let _turn = turn()?;
     // SAFETY: guaranteed by the caller.
-    unsafe { queue_pair(qp) };
+    unsafe { queue_pair_in_turn(qp, false) };
     pair_of(qp)
 }
 
@@ -132,15 +160,17 @@ pub(super) unsafe fn late(qp: *mut ibv_qp) -> Option<&'static QueuePair> {
 ///
 /// `qp` is null or live, and has the functions of an extended queue pair.
 pub(super) unsafe fn extended_queue_pair(qp: *mut ibv_qp_ex) {
-    // SAFETY: by contract.
+    let Some(_turn) = turn() else { return };
+    // SAFETY: guaranteed by the caller.
     unsafe {
         if qp.is_null() || extended_qp::is_ours(qp) {
             return;
         }
-        queue_pair(qp.cast());
+        queue_pair_in_turn(qp.cast(), false);
         let Some(pair) = pair_of(qp.cast()) else { return };
-        drop_key(&EXTENDED_PAIRS, key(qp));
-        EXTENDED_PAIRS.insert(key(qp), ExtendedPair::new, |record| extended_qp::take(record, qp, pair));
+        let keep = |record: &'static ExtendedPair| extended_qp::take(Step::Keep, record, qp, pair);
+        let record = EXTENDED_PAIRS.insert(key(qp), ExtendedPair::new, keep);
+        extended_qp::take(Step::Replace, record, qp, pair);
     }
 }
 
@@ -148,32 +178,40 @@ pub(super) unsafe fn extended_queue_pair(qp: *mut ibv_qp_ex) {
 ///
 /// `cq` is null or live.
 pub(super) unsafe fn extended_completion_queue(cq: *mut ibv_cq_ex) {
-    // SAFETY: by contract.
+    let Some(_turn) = turn() else { return };
+    // SAFETY: guaranteed by the caller.
     unsafe {
         if cq.is_null() || extended_cq::is_ours(cq) {
             return;
         }
-        drop_key(&EXTENDED_QUEUES, key(cq));
-        EXTENDED_QUEUES.insert(key(cq), ExtendedQueue::new, |queue| extended_cq::take(queue, cq));
+        let keep = |record: &'static ExtendedQueue| extended_cq::take(Step::Keep, record, cq);
+        let record = EXTENDED_QUEUES.insert(key(cq), ExtendedQueue::new, keep);
+        extended_cq::take(Step::Replace, record, cq);
     }
 }
 
-/// Adopts the context of an identifier and, if `has_made`, its queue pair.
+/// Adopts the context and the queue pair of an identifier, for which a call has just made the queue pair.
 ///
 /// # Safety
 ///
-/// `id` is null or live, and so is its queue pair if `has_made`.
-pub(super) unsafe fn identifier(id: *mut rdma_cm_id, has_made: bool) {
+/// `id` is null or live, and so is its queue pair.
+pub(super) unsafe fn identifier(id: *mut rdma_cm_id) {
+    let Some(_turn) = turn() else { return };
     // SAFETY: by contract; the context of a live identifier is live.
     unsafe {
         let Some(found) = id.as_ref() else { return };
-        context(found.verbs);
-        if has_made {
-            queue_pair(found.qp);
-            if let Some(pair) = pair_of(found.qp) {
-                pair.faults.set_id(id);
-            }
+        context_in_turn(found.verbs);
+        queue_pair_in_turn(found.qp, true);
+        if let Some(pair) = pair_of(found.qp) {
+            pair.faults.set_id(id);
         }
+    }
+}
+
+/// Forgets an identifier that is about to be destroyed, but whose queue pair may live on.
+pub(super) fn forget_identifier(id: *mut rdma_cm_id) {
+    if !state::is_child() {
+        PAIRS.all().iter().for_each(|pair| pair.faults.forget_id(id));
     }
 }
 
@@ -183,6 +221,7 @@ pub(super) unsafe fn identifier(id: *mut rdma_cm_id, has_made: bool) {
 pub(super) struct Leaving {
     context: Option<(u64, &'static Context)>,
     pair: Option<(u64, &'static QueuePair)>,
+    counts: Option<PairSummary>,
     numbered: Option<(u64, &'static Numbered)>,
     extended_pair: Option<(u64, &'static ExtendedPair)>,
     extended_queue: Option<(u64, &'static ExtendedQueue)>,
@@ -200,6 +239,7 @@ impl Leaving {
         // SAFETY: by contract.
         let number = unsafe { qp.as_ref() }.map_or(0, |qp| number_key(qp.context, qp.qp_num));
         Self {
+            counts: pair_of(qp).map(QueuePair::summary),
             pair: removed(&PAIRS, key(qp)),
             numbered: removed(&NUMBERS, number),
             extended_pair: removed(&EXTENDED_PAIRS, key(qp)),
@@ -213,8 +253,8 @@ impl Leaving {
 
     /// The object was destroyed.
     pub(super) fn end(self) {
-        if let Some((_, pair)) = self.pair {
-            crate::count::retire(pair.summary());
+        if let Some(counts) = self.counts {
+            crate::count::retire(counts);
         }
         reuse(&CONTEXTS, self.context);
         reuse(&PAIRS, self.pair);
@@ -234,6 +274,9 @@ impl Leaving {
 }
 
 fn removed<T: Keyed + Sync>(table: &Table<T>, key: u64) -> Option<(u64, &'static T)> {
+    if state::is_child() {
+        return None;
+    }
     table.remove(key).map(|record| (key, record))
 }
 

@@ -6,7 +6,8 @@ use std::sync::atomic::Ordering;
 use rdma_mummy_sys::*;
 
 use super::adopt::{context_of, pair_numbered};
-use super::queue_pair::{FOLLOWS, QueuePair};
+use super::flight::Request;
+use super::queue_pair::{FOLLOWS, QueuePair, Side};
 use crate::count::Completed;
 use crate::moment::{Kind, Moment, status_number};
 use crate::state::{self, COUNT, FAULTS, TRACE};
@@ -26,39 +27,77 @@ pub(super) struct Completion {
     pub(super) queue: u32,
 }
 
-pub(super) const RECEIVE: u32 = ibv_wc_opcode::IBV_WC_RECV.0;
+/// The opcode of a receive in the trace.
+const RECEIVE: u8 = 128;
+
+/// Whether a success with this opcode is that of a receive. Others with this bit are those of vendors' requests and of tag
+/// matching.
+pub(super) fn is_receive(opcode: ibv_wc_opcode) -> bool {
+    type Code = ibv_wc_opcode;
+    matches!(
+        opcode,
+        Code::IBV_WC_RECV | Code::IBV_WC_RECV_RDMA_WITH_IMM | Code::IBV_WC_TM_RECV | Code::IBV_WC_TM_NO_TAG
+    )
+}
+
+/// Takes the request of a completion from those in flight. `true` for a receive.
+fn request_of(pair: &QueuePair, cq: *const ibv_cq, completion: Completion) -> (bool, Option<Request>) {
+    let id = completion.wr_id;
+    if completion.status == ibv_wc_status::IBV_WC_SUCCESS {
+        let is_receive = is_receive(completion.opcode);
+        let flight = if is_receive { &pair.receives } else { &pair.flight };
+        return (is_receive, flight.complete(id, true));
+    }
+    // A failure does not name its operation.
+    match pair.side(cq) {
+        Side::Send => (false, pair.flight.complete(id, false)),
+        Side::Receive => (true, pair.receives.complete(id, false)),
+        // The requests of a queue complete in order, so the next one of a queue comes first.
+        Side::Either if pair.flight.is_next(id) || !pair.receives.is_next(id) => {
+            match pair.flight.complete(id, false) {
+                Some(request) => (false, Some(request)),
+                None => (true, pair.receives.complete(id, false)),
+            }
+        }
+        Side::Either => (true, pair.receives.complete(id, false)),
+    }
+}
 
 /// Records a completion of `pair`, of which the trace or the faults follow the requests. Returns the status that the
 /// program gets.
-pub(super) fn follow(on: u8, pair: Option<&'static QueuePair>, number: u32, completion: Completion) -> ibv_wc_status {
+pub(super) fn follow(
+    on: u8,
+    pair: Option<&'static QueuePair>,
+    number: u32,
+    cq: *const ibv_cq,
+    completion: Completion,
+) -> ibv_wc_status {
     let is_success = completion.status == ibv_wc_status::IBV_WC_SUCCESS;
-    let is_receive = is_success && completion.opcode.0 & RECEIVE != 0;
-    let request = pair.filter(|_| !is_receive).and_then(|pair| pair.flight.complete(completion.wr_id, is_success));
-    let is_failed_request = !is_success && request.is_some();
-    let injected = pair.filter(|_| on & FAULTS != 0 && is_failed_request).and_then(|pair| pair.faults.next_status());
+    let (is_receive, request) =
+        pair.map_or((is_receive(completion.opcode), None), |pair| request_of(pair, cq, completion));
+    let is_failed_send = !is_success && !is_receive && request.is_some();
+    let injected = pair.filter(|_| on & FAULTS != 0 && is_failed_send).and_then(|pair| pair.faults.next_status());
     let status = injected.unwrap_or(completion.status);
     if on & COUNT != 0 {
         match (pair, request) {
-            (Some(pair), Some(request)) if !is_success => pair.counts.failed(request.opcode.into()),
-            (Some(pair), _) => count_one(pair, is_success, completion.opcode.0, completion.bytes),
+            (Some(pair), Some(request)) if is_failed_send => pair.counts.failed(request.opcode.into()),
+            (Some(pair), _) => count_one(pair, is_success, completion.opcode, completion.bytes),
             (None, _) => _ = count::UNKNOWN.fetch_add(1, Ordering::Relaxed),
         }
     }
     if on & TRACE != 0 {
-        // The opcode of a failure is that of its request; a receive if no request has this identifier.
-        let opcode = match request {
-            Some(request) if !is_success => request.opcode,
-            None if !is_success => RECEIVE as u8,
-            _ => completion.opcode.0 as u8,
-        };
         let at = state::now();
         trace::moment(Moment {
             at,
             kind: Kind::Completion,
-            opcode,
+            opcode: match request {
+                _ if is_success => completion.opcode.0 as u8,
+                Some(request) if !is_receive => request.opcode,
+                _ => RECEIVE,
+            },
             status: status_number(status),
             // Whether the opcode is that of a request.
-            segments: is_failed_request.into(),
+            segments: is_failed_send.into(),
             flags: completion.flags as u16,
             is_injected: injected.is_some(),
             qp: number,
@@ -67,7 +106,7 @@ pub(super) fn follow(on: u8, pair: Option<&'static QueuePair>, number: u32, comp
             bytes: if is_receive { completion.bytes.into() } else { request.map_or(0, |request| request.bytes) },
             key: completion.vendor,
             remote: pair.map_or(0, QueuePair::in_flight),
-            extra: request.map_or(0, |request| at.saturating_sub(request.at)),
+            extra: request.filter(|_| !is_receive).map_or(0, |request| at.saturating_sub(request.at)),
             thread: state::thread(),
             ..Moment::default()
         });
@@ -76,11 +115,11 @@ pub(super) fn follow(on: u8, pair: Option<&'static QueuePair>, number: u32, comp
 }
 
 /// Counts a completion whose request is not known.
-pub(super) fn count_one(pair: &QueuePair, is_success: bool, opcode: u32, bytes: u32) {
+pub(super) fn count_one(pair: &QueuePair, is_success: bool, opcode: ibv_wc_opcode, bytes: u32) {
     let mut completed = Completed::default();
-    match (is_success, opcode & RECEIVE != 0) {
+    match (is_success, is_receive(opcode)) {
         (true, true) => completed.add_message(bytes),
-        (true, false) => completed.add_request(&pair.counts, opcode),
+        (true, false) => completed.add_request(&pair.counts, opcode.0),
         // Without a trace, it is not known whose failure this is.
         (false, _) => pair.counts.failed_unknown(),
     }
@@ -94,7 +133,8 @@ pub(super) unsafe extern "C" fn poll(cq: *mut ibv_cq, most: c_int, wc: *mut ibv_
         let Some(function) = context_of(context).and_then(|context| context.poll.get()) else { return -1 };
         let found = function(cq, most, wc);
         let on = state::on();
-        if found <= 0 || on == 0 {
+        // A driver without the function returns a positive error.
+        if found <= 0 || found > most || on == 0 {
             return found;
         }
         let list = std::slice::from_raw_parts_mut(wc, found as usize);
@@ -119,7 +159,7 @@ fn follow_all(on: u8, cq: &ibv_cq, list: &mut [ibv_wc]) {
             flags: wc.wc_flags,
             queue: cq.handle,
         };
-        wc.status = follow(on, pair_numbered(cq.context, wc.qp_num), wc.qp_num, completion);
+        wc.status = follow(on, pair_numbered(cq.context, wc.qp_num), wc.qp_num, cq, completion);
     }
 }
 
@@ -134,7 +174,7 @@ fn count_all(cq: &ibv_cq, list: &[ibv_wc]) {
         for wc in row {
             if wc.status != ibv_wc_status::IBV_WC_SUCCESS {
                 pair.counts.failed_unknown();
-            } else if wc.opcode.0 & RECEIVE != 0 {
+            } else if is_receive(wc.opcode) {
                 completed.add_message(wc.byte_len);
             } else {
                 completed.add_request(&pair.counts, wc.opcode.0);

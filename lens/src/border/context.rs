@@ -8,16 +8,18 @@ use rdma_mummy_sys::*;
 
 use super::adopt::context_of;
 use super::control;
-use super::original::Original;
+use super::original::{Original, Step};
 use super::outcome::Outcome;
-use super::show::Show;
+use super::show::{Arguments, Show};
 use super::table::Keyed;
-use super::{completion, extended_cq, queue_pair};
+use super::{completion, extended_cq, posting};
 
 pub(super) type PostSend = unsafe extern "C" fn(*mut ibv_qp, *mut ibv_send_wr, *mut *mut ibv_send_wr) -> c_int;
 pub(super) type PostReceive = unsafe extern "C" fn(*mut ibv_qp, *mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> c_int;
 pub(super) type PostShared = unsafe extern "C" fn(*mut ibv_srq, *mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> c_int;
 pub(super) type Poll = unsafe extern "C" fn(*mut ibv_cq, c_int, *mut ibv_wc) -> c_int;
+type AllocWindow = unsafe extern "C" fn(*mut ibv_pd, ibv_mw_type) -> *mut ibv_mw;
+type DeallocWindow = unsafe extern "C" fn(*mut ibv_mw) -> c_int;
 pub(super) type Notify = unsafe extern "C" fn(*mut ibv_cq, c_int) -> c_int;
 
 /// The driver's functions of a context.
@@ -29,6 +31,8 @@ pub(super) struct Context {
     pub(super) post_shared: Original<PostShared>,
     pub(super) poll: Original<Poll>,
     pub(super) notify: Original<Notify>,
+    alloc_window: Original<AllocWindow>,
+    dealloc_window: Original<DeallocWindow>,
     pub(super) extended: Extended,
 }
 
@@ -47,19 +51,21 @@ impl Context {
             post_shared: Original::none(),
             poll: Original::none(),
             notify: Original::none(),
+            alloc_window: Original::none(),
+            dealloc_window: Original::none(),
             extended: Extended::new(),
         }
     }
 }
 
-/// Whether the context has our functions.
+/// Whether the context has our functions, or no data path.
 ///
 /// # Safety
 ///
 /// `context` is live.
 pub(super) unsafe fn is_ours(context: *mut ibv_context) -> bool {
     // SAFETY: by contract.
-    unsafe { (*context).ops.poll_cq }.is_some_and(|found| std::ptr::fn_addr_eq(found, completion::poll as Poll))
+    unsafe { (*context).ops.poll_cq }.is_none_or(|found| std::ptr::fn_addr_eq(found, completion::poll as Poll))
 }
 
 /// The address of the driver's `poll_cq`.
@@ -69,18 +75,20 @@ pub(super) fn driver(context: *mut ibv_context) -> *const c_void {
 }
 
 /// Puts our functions into the context.
-pub(super) fn take(record: &Context, context: *mut ibv_context) {
+pub(super) fn take(step: Step, record: &Context, context: *mut ibv_context) {
     // SAFETY: `adopt` calls this function for a live context that the program has not used, and the table ends with it.
     unsafe {
         let ops = &raw mut (*context).ops;
-        record.post_send.take(&raw mut (*ops).post_send, queue_pair::post_send);
-        record.post_receive.take(&raw mut (*ops).post_recv, queue_pair::post_receive);
-        record.post_shared.take(&raw mut (*ops).post_srq_recv, queue_pair::post_shared);
-        record.poll.take(&raw mut (*ops).poll_cq, completion::poll);
-        record.notify.take(&raw mut (*ops).req_notify_cq, completion::notify);
+        record.post_send.take(step, &raw mut (*ops).post_send, posting::post_send);
+        record.post_receive.take(step, &raw mut (*ops).post_recv, posting::post_receive);
+        record.post_shared.take(step, &raw mut (*ops).post_srq_recv, posting::post_shared);
+        record.poll.take(step, &raw mut (*ops).poll_cq, completion::poll);
+        record.notify.take(step, &raw mut (*ops).req_notify_cq, completion::notify);
+        record.alloc_window.take(step, &raw mut (*ops).alloc_mw, alloc_window);
+        record.dealloc_window.take(step, &raw mut (*ops).dealloc_mw, dealloc_window);
         let table = verbs_get_ctx(context);
         if !table.is_null() {
-            record.extended.take(table);
+            record.extended.take(step, table);
         }
     }
 }
@@ -110,7 +118,7 @@ macro_rules! of_context {
     )* };
 }
 
-of_context!(ibv_pd ibv_cq ibv_qp ibv_wq);
+of_context!(ibv_pd ibv_cq ibv_qp ibv_wq ibv_dm ibv_td ibv_xrcd ibv_counters ibv_rwq_ind_table ibv_flow);
 
 /// The extended table: each function with the verb that calls it, and the context.
 macro_rules! extended {
@@ -121,6 +129,9 @@ macro_rules! extended {
             $(pub(super) $op: Original<unsafe extern "C" fn($($Type),*) -> $Result>,)*
         }
 
+        /// The verbs that call them.
+        pub(super) const EXTENDED: &[&str] = &[$($verb),*];
+
         impl Extended {
             fn new() -> Self {
                 Self { $($op: Original::none(),)* }
@@ -129,12 +140,12 @@ macro_rules! extended {
             /// # Safety
             ///
             /// `table` is the extended table of a context that no other thread uses.
-            unsafe fn take(&self, table: *mut verbs_context) {
+            unsafe fn take(&self, step: Step, table: *mut verbs_context) {
                 // SAFETY: by contract; a table shorter than ours lacks the functions at its start.
                 unsafe {
                     $(
                         if (*table).sz >= size_of::<verbs_context>() - offset_of!(verbs_context, $op) {
-                            self.$op.take(&raw mut (*table).$op, $op);
+                            self.$op.take(step, &raw mut (*table).$op, $op);
                         }
                     )*
                 }
@@ -186,6 +197,12 @@ extended! {
     modify_wq = "ibv_modify_wq"(wq: *mut ibv_wq, attr: *mut ibv_wq_attr) -> c_int, by wq;
     destroy_wq = "ibv_destroy_wq"(wq: *mut ibv_wq) -> c_int, by wq;
     create_rwq_ind_table = "ibv_create_rwq_ind_table"(context: *mut ibv_context, attr: *mut ibv_rwq_ind_table_init_attr) -> *mut ibv_rwq_ind_table, by context;
+    free_dm = "ibv_free_dm"(dm: *mut ibv_dm) -> c_int, by dm;
+    dealloc_td = "ibv_dealloc_td"(td: *mut ibv_td) -> c_int, by td;
+    close_xrcd = "ibv_close_xrcd"(xrcd: *mut ibv_xrcd) -> c_int, by xrcd;
+    destroy_counters = "ibv_destroy_counters"(counters: *mut ibv_counters) -> c_int, by counters;
+    destroy_rwq_ind_table = "ibv_destroy_rwq_ind_table"(table: *mut ibv_rwq_ind_table) -> c_int, by table;
+    ibv_destroy_flow = "ibv_destroy_flow"(flow: *mut ibv_flow) -> c_int, by flow;
     create_cq_ex = "ibv_create_cq_ex"(context: *mut ibv_context, attr: *mut ibv_cq_init_attr_ex) -> *mut ibv_cq_ex, by context, through create_named;
 }
 
@@ -211,5 +228,27 @@ pub(super) unsafe fn create_named(
         more.wc_flags = wanted;
         let made = function(context, &raw mut more);
         if made.is_null() { function(context, attr) } else { made }
+    }
+}
+
+unsafe extern "C" fn alloc_window(pd: *mut ibv_pd, kind: ibv_mw_type) -> *mut ibv_mw {
+    // SAFETY: the program passes a live domain, and upholds the contract of the verb.
+    unsafe {
+        let function = context_of((*pd).context).and_then(|record| record.alloc_window.get());
+        let Some(function) = function else { return std::ptr::null_mut() };
+        let inputs = |to: &mut Arguments| {
+            pd.show("pd", to);
+            kind.0.show("type", to);
+        };
+        control::call("ibv_alloc_mw", inputs, || function(pd, kind), |_| ())
+    }
+}
+
+unsafe extern "C" fn dealloc_window(mw: *mut ibv_mw) -> c_int {
+    // SAFETY: the program passes a live window, and upholds the contract of the verb.
+    unsafe {
+        let function = context_of((*mw).context).and_then(|record| record.dealloc_window.get());
+        let Some(function) = function else { return libc::EOPNOTSUPP };
+        control::call("ibv_dealloc_mw", |to| mw.show("mw", to), || function(mw), |_| ())
     }
 }

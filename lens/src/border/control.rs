@@ -124,6 +124,12 @@ plain_arguments! {
 }
 
 impl Argument for *mut ibv_context {
+    /// A context that librdmacm has opened is adopted at the first call on it.
+    unsafe fn adopt(self, _verb: &str) {
+        // SAFETY: guaranteed by the caller.
+        unsafe { adopt::context(self) };
+    }
+
     unsafe fn leaving(self, verb: &str) -> Option<Leaving> {
         (verb == "ibv_close_device").then(|| Leaving::context(self))
     }
@@ -142,16 +148,18 @@ impl Argument for *mut ibv_qp {
     }
 }
 
-/// Adopts the objects of an identifier. Its queue pair is used only after the calls that make one: a program may have
-/// destroyed it with `ibv_destroy_qp`, which leaves the pointer.
+/// Adopts the objects of an identifier after the calls that make its queue pair. After others, they may be gone: a program
+/// may destroy the queue pair with `ibv_destroy_qp`, which leaves the pointer, and another thread the identifier, when it
+/// gets the event that the call caused.
 ///
 /// # Safety
 ///
-/// `id` is null or live, and `verb` has succeeded.
+/// `id` is null or live if `verb` makes a queue pair, and `verb` has succeeded.
 unsafe fn adopt_identifier(id: *mut rdma_cm_id, verb: &str) {
-    let has_made = matches!(verb, "rdma_create_qp" | "rdma_create_qp_ex" | "rdma_create_ep" | "rdma_get_request");
-    // SAFETY: guaranteed by the caller.
-    unsafe { adopt::identifier(id, has_made) };
+    if matches!(verb, "rdma_create_qp" | "rdma_create_qp_ex" | "rdma_create_ep" | "rdma_get_request") {
+        // SAFETY: guaranteed by the caller.
+        unsafe { adopt::identifier(id) };
+    }
 }
 
 impl Argument for *mut rdma_cm_id {
@@ -161,10 +169,16 @@ impl Argument for *mut rdma_cm_id {
     }
 
     unsafe fn leaving(self, verb: &str) -> Option<Leaving> {
+        if verb == "rdma_destroy_id" {
+            adopt::forget_identifier(self);
+        }
+        if !matches!(verb, "rdma_destroy_qp" | "rdma_destroy_ep") {
+            return None;
+        }
         // SAFETY: guaranteed by the caller; the queue pair of a live identifier is live.
         let qp = unsafe { self.as_ref() }.map(|id| id.qp)?;
         // SAFETY: as above.
-        matches!(verb, "rdma_destroy_qp" | "rdma_destroy_ep").then(|| unsafe { Leaving::queue_pair(qp) })
+        Some(unsafe { Leaving::queue_pair(qp) })
     }
 }
 
@@ -176,11 +190,12 @@ impl Argument for *mut *mut rdma_cm_id {
 }
 
 impl Argument for *mut *mut rdma_cm_event {
-    unsafe fn adopt(self, verb: &str) {
-        // SAFETY: the call has stored an event, whose identifiers are live until it is acknowledged.
+    unsafe fn adopt(self, _verb: &str) {
+        // SAFETY: the call has stored an event, whose identifiers are live until it is acknowledged, and so are their
+        // contexts.
         unsafe {
-            if let Some(event) = (*self).as_ref() {
-                adopt_identifier(event.id, verb);
+            if let Some(id) = (*self).as_ref().and_then(|event| event.id.as_ref()) {
+                adopt::context(id.verbs);
             }
         }
     }
@@ -218,6 +233,10 @@ macro_rules! functions {
                 }
             }
         )*
+
+        /// Each function, and whether it can fail.
+        pub(super) const CAN_FAIL: &[(&str, fn() -> bool)] =
+            &[$((stringify!($name), || <$Result as Outcome>::failed(stringify!($name), 0).is_some())),*];
 
         fn table() -> $Table {
             let mut table = <$Table>::default();
@@ -278,6 +297,7 @@ unsafe extern "C" fn get_cm_event(channel: *mut rdma_event_channel, event: *mut 
                 // SAFETY: the identifier of an event is live until the event is acknowledged.
                 unsafe { rdma_disconnect(found.id) };
             }
+            faults::trace_report(found.event.0, other);
             found.event = rdma_cm_event_type(other);
             found.status = -libc::ETIMEDOUT;
         }
@@ -290,7 +310,7 @@ unsafe extern "C" fn get_cm_event(channel: *mut rdma_event_channel, event: *mut 
             |to| channel.show("channel", to),
             get,
             |to| {
-                event.adopt("rdma_get_cm_event");
+                Argument::adopt(event, "rdma_get_cm_event");
                 event.show_output("event", to);
             },
         )
@@ -310,9 +330,24 @@ unsafe extern "C" fn modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, attr_mas
                 }
             },
             || ibv_modify_qp(qp, attr, attr_mask),
-            |_| (),
+            |_| {
+                let is_reset = attr_mask.cast_unsigned() & ibv_qp_attr_mask::IBV_QP_STATE.0 != 0
+                    && (*attr).qp_state == ibv_qp_state::IBV_QPS_RESET;
+                if let Some(pair) = adopt::pair_of(qp).filter(|_| is_reset) {
+                    pair.reset();
+                }
+            },
         )
     }
+}
+
+/// Whether a verb of this name can fail; `None` if there is none.
+pub(super) fn can_fail(name: &str) -> Option<bool> {
+    let lists = [verbs::CAN_FAIL, verbs_since_v44::CAN_FAIL, manager::CAN_FAIL, manager_since_v44::CAN_FAIL];
+    let loaded = lists.into_iter().flatten().find(|(known, _)| known.trim_start_matches('_') == name);
+    let in_objects = ["ibv_alloc_mw", "ibv_dealloc_mw", "ibv_req_notify_cq"].contains(&name)
+        || super::context::EXTENDED.contains(&name);
+    loaded.map(|(_, can_fail)| can_fail()).or_else(|| in_objects.then_some(true))
 }
 
 /// The functions of libibverbs. Conversions and queries of a device's name are not calls of a device.

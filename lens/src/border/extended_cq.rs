@@ -6,8 +6,8 @@ use std::sync::atomic::AtomicU64;
 use rdma_mummy_sys::*;
 
 use super::adopt::{extended_queue_of, pair_numbered};
-use super::completion::{Completion, RECEIVE, count_one, follow};
-use super::original::Original;
+use super::completion::{Completion, count_one, follow, is_receive};
+use super::original::{Original, Step};
 use super::queue_pair::FOLLOWS;
 use super::table::Keyed;
 use crate::state;
@@ -49,11 +49,11 @@ pub(super) unsafe fn is_ours(cq: *mut ibv_cq_ex) -> bool {
     unsafe { (*cq).start_poll }.is_some_and(|found| std::ptr::fn_addr_eq(found, start_poll as Start))
 }
 
-pub(super) fn take(record: &ExtendedQueue, cq: *mut ibv_cq_ex) {
+pub(super) fn take(step: Step, record: &ExtendedQueue, cq: *mut ibv_cq_ex) {
     // SAFETY: `adopt` calls this function for a new queue.
     unsafe {
-        record.start.take(&raw mut (*cq).start_poll, start_poll);
-        record.next.take(&raw mut (*cq).next_poll, next_poll);
+        record.start.take(step, &raw mut (*cq).start_poll, start_poll);
+        record.next.take(step, &raw mut (*cq).next_poll, next_poll);
     }
 }
 
@@ -112,7 +112,7 @@ unsafe fn observe_current(on: u8, cq: *mut ibv_cq_ex) {
             flags: (*cq).read_wc_flags.filter(|_| is_success).map_or(0, |read| read(cq)),
             queue: (*cq).handle,
         };
-        (*cq).status = follow(on, pair_numbered((*cq).context, number), number, completion);
+        (*cq).status = follow(on, pair_numbered((*cq).context, number), number, cq.cast(), completion);
     }
 }
 
@@ -127,8 +127,8 @@ unsafe fn count_current(cq: *mut ibv_cq_ex) {
         let Some(number) = (*cq).read_qp_num.map(|read| read(cq)) else { return };
         let Some(pair) = pair_numbered((*cq).context, number) else { return };
         let is_success = (*cq).status == ibv_wc_status::IBV_WC_SUCCESS;
-        let opcode = (*cq).read_opcode.filter(|_| is_success).map_or(0, |read| read(cq).0);
-        let bytes = (*cq).read_byte_len.filter(|_| opcode & RECEIVE != 0).map_or(0, |read| read(cq));
+        let opcode = (*cq).read_opcode.filter(|_| is_success).map_or(ibv_wc_opcode(0), |read| read(cq));
+        let bytes = (*cq).read_byte_len.filter(|_| is_receive(opcode)).map_or(0, |read| read(cq));
         count_one(pair, is_success, opcode, bytes);
     }
 }

@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use rdma_mummy_sys::*;
 
 use super::adopt::extended_pair_of;
-use super::original::Original;
-use super::queue_pair::{FOLLOWS, QueuePair, segments};
+use super::original::{Original, Step};
+use super::posting::segments;
+use super::queue_pair::{FOLLOWS, Limits, QueuePair};
 use super::table::Keyed;
 use crate::count::Run;
 use crate::faults;
@@ -48,9 +49,9 @@ macro_rules! operations {
         pub(super) struct ExtendedPair {
             key: AtomicU64,
             $($op: Original<unsafe extern "C" fn(*mut ibv_qp_ex, $($Type),*)>,)*
-            wr_start: Original<Step>,
+            wr_start: Original<Bare>,
             wr_complete: Original<Complete>,
-            wr_abort: Original<Step>,
+            wr_abort: Original<Bare>,
             wr_set_sge: Original<SetSge>,
             wr_set_sge_list: Original<SetSgeList>,
             wr_set_inline_data: Original<SetInline>,
@@ -80,19 +81,19 @@ macro_rules! operations {
         }
 
         /// Puts our functions into the queue pair.
-        pub(super) fn take(record: &ExtendedPair, qp: *mut ibv_qp_ex, pair: &'static QueuePair) {
+        pub(super) fn take(step: Step, record: &ExtendedPair, qp: *mut ibv_qp_ex, pair: &'static QueuePair) {
             record.pair.store(std::ptr::from_ref(pair).cast_mut(), Ordering::Relaxed);
             // SAFETY: `adopt` calls this function for a queue pair that the program has not used as an extended one.
             unsafe {
-                $(record.$op.take(&raw mut (*qp).$op, $op);)*
-                record.wr_start.take(&raw mut (*qp).wr_start, wr_start);
-                record.wr_complete.take(&raw mut (*qp).wr_complete, wr_complete);
-                record.wr_abort.take(&raw mut (*qp).wr_abort, wr_abort);
-                record.wr_set_sge.take(&raw mut (*qp).wr_set_sge, wr_set_sge);
-                record.wr_set_sge_list.take(&raw mut (*qp).wr_set_sge_list, wr_set_sge_list);
-                record.wr_set_inline_data.take(&raw mut (*qp).wr_set_inline_data, wr_set_inline_data);
-                record.wr_set_inline_data_list.take(&raw mut (*qp).wr_set_inline_data_list, wr_set_inline_data_list);
-                record.wr_set_ud_addr.take(&raw mut (*qp).wr_set_ud_addr, wr_set_ud_addr);
+                $(record.$op.take(step, &raw mut (*qp).$op, $op);)*
+                record.wr_start.take(step, &raw mut (*qp).wr_start, wr_start);
+                record.wr_complete.take(step, &raw mut (*qp).wr_complete, wr_complete);
+                record.wr_abort.take(step, &raw mut (*qp).wr_abort, wr_abort);
+                record.wr_set_sge.take(step, &raw mut (*qp).wr_set_sge, wr_set_sge);
+                record.wr_set_sge_list.take(step, &raw mut (*qp).wr_set_sge_list, wr_set_sge_list);
+                record.wr_set_inline_data.take(step, &raw mut (*qp).wr_set_inline_data, wr_set_inline_data);
+                record.wr_set_inline_data_list.take(step, &raw mut (*qp).wr_set_inline_data_list, wr_set_inline_data_list);
+                record.wr_set_ud_addr.take(step, &raw mut (*qp).wr_set_ud_addr, wr_set_ud_addr);
             }
         }
 
@@ -115,7 +116,7 @@ macro_rules! operations {
     };
 }
 
-type Step = unsafe extern "C" fn(*mut ibv_qp_ex);
+type Bare = unsafe extern "C" fn(*mut ibv_qp_ex);
 type Complete = unsafe extern "C" fn(*mut ibv_qp_ex) -> c_int;
 type SetSge = unsafe extern "C" fn(*mut ibv_qp_ex, u32, u64, u32);
 type SetSgeList = unsafe extern "C" fn(*mut ibv_qp_ex, usize, *const ibv_sge);
@@ -144,7 +145,7 @@ operations! {
 /// `qp` is live and extended.
 pub(super) unsafe fn is_ours(qp: *mut ibv_qp_ex) -> bool {
     // SAFETY: by contract.
-    unsafe { (*qp).wr_start }.is_some_and(|found| std::ptr::fn_addr_eq(found, wr_start as Step))
+    unsafe { (*qp).wr_start }.is_some_and(|found| std::ptr::fn_addr_eq(found, wr_start as Bare))
 }
 
 impl Keyed for ExtendedPair {
@@ -314,12 +315,15 @@ unsafe fn with_last(record: &ExtendedPair, bytes: u64, change: impl FnOnce(&mut 
 }
 
 macro_rules! data {
-    ($($op:ident ($($arg:ident: $Type:ty),*), bytes $bytes:expr, |$last:ident| $change:expr;)*) => { $(
+    ($($op:ident ($($arg:ident: $Type:ty),*), |$limits:ident, $last:ident| bytes $bytes:expr, $change:expr;)*) => { $(
         unsafe extern "C" fn $op(qp: *mut ibv_qp_ex, $($arg: $Type),*) {
             // SAFETY: the program passes a live queue pair, for which it builds a batch, and live data.
             unsafe {
                 let Some(record) = extended_pair_of(qp) else { return };
-                with_last(record, $bytes, |$last| $change);
+                if let Some(pair) = record.pair().filter(|_| state::on() != 0) {
+                    let $limits = &pair.limits;
+                    with_last(record, $bytes, |$last| $change);
+                }
                 if let Some(function) = record.$op.get() {
                     function(qp, $($arg),*);
                 }
@@ -329,34 +333,36 @@ macro_rules! data {
 }
 
 data! {
-    wr_set_sge(lkey: u32, address: u64, length: u32), bytes length.into(), |last| {
+    wr_set_sge(lkey: u32, address: u64, length: u32), |_limits, last| bytes length.into(), {
         (last.lkey, last.address, last.segments) = (lkey, address, 1);
     };
-    wr_set_sge_list(count: usize, list: *const ibv_sge), bytes segments(list, count).0, |last| {
+    wr_set_sge_list(count: usize, list: *const ibv_sge), |limits, last| bytes segments(list, count, &limits.send_segments).0, {
         last.segments = count.try_into().unwrap_or(u8::MAX);
-        let first = segments(list, count).1;
+        let first = segments(list, count, &limits.send_segments).1;
         (last.lkey, last.address) = first.map_or((0, 0), |first| (first.lkey, first.addr));
     };
-    wr_set_inline_data(address: *mut c_void, length: usize), bytes length as u64, |last| {
+    wr_set_inline_data(address: *mut c_void, length: usize), |_limits, last| bytes length as u64, {
         (last.address, last.segments) = (address.addr() as u64, 1);
         last.flags |= INLINE;
     };
-    wr_set_inline_data_list(count: usize, list: *const ibv_data_buf), bytes bytes_of(list, count), |last| {
+    wr_set_inline_data_list(count: usize, list: *const ibv_data_buf), |limits, last| bytes bytes_of(list, count, limits), {
         last.segments = count.try_into().unwrap_or(u8::MAX);
         last.flags |= INLINE;
     };
-    wr_set_ud_addr(ah: *mut ibv_ah, number: u32, qkey: u32), bytes 0, |last| {
+    wr_set_ud_addr(ah: *mut ibv_ah, number: u32, qkey: u32), |_limits, last| bytes 0, {
         (last.remote, last.key) = (number.into(), qkey);
     };
 }
 
 /// # Safety
 ///
-/// `list` has `count` parts.
-unsafe fn bytes_of(list: *const ibv_data_buf, count: usize) -> u64 {
+/// `list` has `count` parts, if the driver accepts as many.
+unsafe fn bytes_of(list: *const ibv_data_buf, count: usize, limits: &Limits) -> u64 {
+    if list.is_null() || count > limits.send_segments.load(Ordering::Relaxed) as usize {
+        return 0;
+    }
     // SAFETY: guaranteed by the caller.
-    let list = if list.is_null() { &[] } else { unsafe { std::slice::from_raw_parts(list, count) } };
-    list.iter().map(|part| part.length as u64).sum()
+    unsafe { std::slice::from_raw_parts(list, count) }.iter().map(|part| part.length as u64).sum()
 }
 
 const INLINE: u16 = 8;

@@ -1,4 +1,4 @@
-//! The send requests of a queue pair that have not completed, in order.
+//! The requests of a queue that have not completed, in order.
 
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::{ptr, slice};
@@ -32,6 +32,9 @@ pub(super) struct Request {
     pub(super) is_signaled: bool,
     pub(super) bytes: u64,
 }
+
+/// How many of the last requests are searched.
+const SEARCHED: u64 = 1 << 14;
 
 impl Flight {
     pub(super) const fn new() -> Self {
@@ -102,12 +105,18 @@ impl Flight {
         })
     }
 
+    /// Whether the next request, signaled or not, has this `wr_id`.
+    pub(super) fn is_next(&self, wr_id: u64) -> bool {
+        let (posted, done) = (self.posted.load(Ordering::Acquire), self.done.load(Ordering::Acquire));
+        done < posted && self.at(done).is_some_and(|request| request.wr_id == wr_id)
+    }
+
     /// The request of a completion; the requests before it are done too. A success is that of the next signaled request. A
     /// failure is that of the next request with this `wr_id`, signaled or not.
     pub(super) fn complete(&self, wr_id: u64, is_success: bool) -> Option<Request> {
         let posted = self.posted.load(Ordering::Acquire);
-        // Older ones are overwritten.
-        let oldest = posted.saturating_sub(self.mask.load(Ordering::Acquire) + 1);
+        // Older ones are overwritten. An unknown request must not cost a search through a large queue for each completion.
+        let oldest = posted.saturating_sub((self.mask.load(Ordering::Acquire) + 1).min(SEARCHED));
         let done = self.done.load(Ordering::Acquire).max(oldest);
         let all = || (done..posted).filter_map(|index| Some((index, self.at(index)?)));
         let next = all().find(|(_, request)| request.is_signaled).filter(|_| is_success);

@@ -1,9 +1,9 @@
 //! The border between a program and its devices: every call passes here, is observed, and may be refused.
 //!
 //! * [`control`]: the loaded functions, as a table in front of all providers.
-//! * [`context`], [`queue_pair`], [`extended_qp`], [`completion`], [`extended_cq`]: the functions that programs call
+//! * [`context`], [`posting`], [`extended_qp`], [`completion`], [`extended_cq`]: the functions that programs call
 //!   through pointers in objects, which [`adopt`] replaces.
-//! * [`table`], [`original`]: the records of objects, and the driver's functions in them.
+//! * [`queue_pair`], [`flight`], [`table`], [`original`]: the records of objects, and the driver's functions in them.
 //! * [`show`], [`outcome`]: arguments and results as text.
 
 mod adopt;
@@ -15,6 +15,7 @@ mod extended_qp;
 mod flight;
 mod original;
 mod outcome;
+mod posting;
 mod queue_pair;
 mod show;
 mod table;
@@ -46,4 +47,13 @@ pub(crate) fn pair_summaries() -> Vec<PairSummary> {
 /// Sets the counts of all queue pairs to zero.
 pub(crate) fn start_counts() {
     adopt::PAIRS.all().iter().for_each(|pair| pair.counts.start());
+}
+
+/// Why a schedule cannot make calls of this verb fail.
+pub(crate) fn check_verb(name: &str) -> Result<(), String> {
+    match control::can_fail(name) {
+        Some(true) => Ok(()),
+        Some(false) => Err(format!("{name} cannot fail: it returns no error")),
+        None => Err(format!("`{name}` is no verb whose calls are seen here; requests are `posts` and `receives`")),
+    }
 }

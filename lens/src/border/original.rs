@@ -27,25 +27,33 @@ impl<F: Copy> Original<F> {
         self.0.store(other.0.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
-    /// Replaces the function in `place` by `ours`, and keeps it. A null pointer stays: the driver lacks the function, and
-    /// programs check for that. So does `ours`.
+    /// First keeps the function in `place`; then, when other threads find the record, replaces it by `ours`. A null pointer
+    /// stays: the driver lacks the function, and programs check for that.
     ///
     /// # Safety
     ///
-    /// `place` can be read and written, and no other thread uses it.
-    pub(super) unsafe fn take(&self, place: *mut Option<F>, ours: F) {
-        // SAFETY: by contract `place` is readable; an optional function has the representation of a pointer.
-        let (found, ours): (*mut c_void, *mut c_void) =
-            unsafe { (place.cast::<*mut c_void>().read(), std::mem::transmute_copy(&ours)) };
-        if found == ours {
-            return;
-        }
-        self.0.store(found, Ordering::Relaxed);
-        if !found.is_null() {
-            // SAFETY: by contract `place` is writable.
-            unsafe { place.cast::<*mut c_void>().write(ours) };
+    /// `place` can be read and written, and no other thread adopts the object.
+    pub(super) unsafe fn take(&self, step: Step, place: *mut Option<F>, ours: F) {
+        // SAFETY: by contract `place` is readable and writable; an optional function has the representation of a pointer.
+        unsafe {
+            let found: *mut c_void = place.cast::<*mut c_void>().read();
+            let ours: *mut c_void = std::mem::transmute_copy(&ours);
+            match step {
+                Step::Keep if found != ours => self.0.store(found, Ordering::Relaxed),
+                Step::Replace if !found.is_null() => place.cast::<*mut c_void>().write(ours),
+                _ => {}
+            }
         }
     }
+}
+
+/// The steps of adopting an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// The driver's functions go into the record.
+    Keep,
+    /// Ours go into the object.
+    Replace,
 }
 
 impl<F> fmt::Debug for Original<F> {
@@ -68,13 +76,19 @@ mod tests {
         number + 2
     }
 
+    fn take(original: &Original<Add>, place: &mut Option<Add>) {
+        for step in [Step::Keep, Step::Replace] {
+            // SAFETY: the variable is this thread's.
+            unsafe { original.take(step, &raw mut *place, ours) };
+        }
+    }
+
     #[test]
     fn function_is_taken_once() {
         let original = Original::<Add>::none();
         let mut place: Option<Add> = Some(driver);
         for _ in 0..2 {
-            // SAFETY: the variable is this thread's.
-            unsafe { original.take(&raw mut place, ours) };
+            take(&original, &mut place);
             assert_eq!(place.map(|function| function(0)), Some(2));
             assert_eq!(original.get().map(|function| function(0)), Some(1));
         }
@@ -84,8 +98,7 @@ mod tests {
     fn missing_function_stays_missing() {
         let original = Original::<Add>::none();
         let mut place: Option<Add> = None;
-        // SAFETY: the variable is this thread's.
-        unsafe { original.take(&raw mut place, ours) };
+        take(&original, &mut place);
         assert!(place.is_none() && original.get().is_none());
     }
 }

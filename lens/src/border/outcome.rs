@@ -56,7 +56,9 @@ impl Outcome for () {
 }
 
 /// The verbs of libibverbs that return -1 and set errno, and not the errno value.
-const MINUS_ONE: [&str; 11] = [
+const MINUS_ONE: [&str; 13] = [
+    "ibv_dm_export_dmabuf_fd",
+    "ibv_export_buf_dmabuf_fd",
     "ibv_close_device",
     "ibv_get_async_event",
     "ibv_get_cq_event",
@@ -93,6 +95,9 @@ impl Outcome for i32 {
     }
 
     fn failed(verb: &str, code: i32) -> Option<Self> {
+        if verb == "ibv_query_qp_data_in_order" {
+            return None;
+        }
         set_errno(code);
         Some(if verb.starts_with("rdma_") || MINUS_ONE.contains(&verb) { -1 } else { code })
     }
@@ -180,7 +185,7 @@ pointers! {
     ibv_mw;
     ibv_cq;
     ibv_cq_ex: adopt::extended_completion_queue;
-    ibv_qp: adopt::queue_pair;
+    ibv_qp: adopt::new_queue_pair;
     ibv_qp_ex: adopt::extended_queue_pair;
     ibv_srq;
     ibv_ah;

@@ -78,24 +78,27 @@ impl<T: Keyed + Sync> Table<T> {
             let slots = unsafe { self.slots.load(Ordering::Acquire).as_ref() }?;
             let found = slots.at(key).record.load(Ordering::Acquire);
             // SAFETY: the record is null, or was leaked.
-            if let Some(record) = unsafe { found.as_ref() } {
-                self.lately[place].store(found, Ordering::Release);
-                return Some(record);
-            }
-            // An array that is no longer the current one may lack the key.
-            if self.turn.load(Ordering::Acquire) == turn {
-                return None;
+            match unsafe { found.as_ref() } {
+                Some(record) if record.key().load(Ordering::Acquire) == key => {
+                    self.lately[place].store(found, Ordering::Release);
+                    return Some(record);
+                }
+                // The slot was given to another object after its key was read, or the object is just being removed.
+                Some(_) => std::hint::spin_loop(),
+                // An array that is no longer the current one may lack the key.
+                None if self.turn.load(Ordering::Acquire) == turn => return None,
+                None => {}
             }
         }
     }
 
     /// Makes a record for `key`: one that served another object, or a new one. `set_up` prepares it before other threads
-    /// find it. If `key` has a record, returns that one.
+    /// find it. A record that `key` has is that of a destroyed object, and serves another.
     pub(super) fn insert(&self, key: u64, make: impl FnOnce() -> T, set_up: impl FnOnce(&'static T)) -> &'static T {
-        let mut writer = self.lock();
-        if let Some(record) = self.find(key) {
-            return record;
+        if let Some(stale) = self.remove(key) {
+            self.reuse(stale);
         }
+        let mut writer = self.lock();
         let record = writer.free.pop().unwrap_or_else(|| Box::leak(Box::new(make())));
         set_up(record);
         record.key().store(key, Ordering::Release);
@@ -118,6 +121,7 @@ impl<T: Keyed + Sync> Table<T> {
 
     /// Finds `record` again under `key`: its object was not destroyed.
     pub(super) fn put_back(&self, key: u64, record: &'static T) {
+        self.remove(key);
         record.key().store(key, Ordering::Release);
         let mut writer = self.lock();
         self.store(&mut writer, key, record);

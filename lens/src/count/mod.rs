@@ -163,8 +163,8 @@ impl Counts {
 
     /// Starts from zero.
     pub(crate) fn start(&self) {
-        let others = [&self.signaled, &self.completed, &self.sample];
-        self.counters().into_iter().chain(others).for_each(|counter| counter.store(0, Ordering::Relaxed));
+        self.counters().iter().for_each(|counter| counter.store(0, Ordering::Relaxed));
+        self.nothing_in_flight();
         for kind in &self.kinds {
             kind.counters().iter().for_each(|counter| counter.store(0, Ordering::Relaxed));
             kind.times.clear();
@@ -191,7 +191,11 @@ impl Counts {
     }
 
     pub(crate) fn refused(&self, count: u64) {
-        add(&self.refused, count);
+        if count > 0 {
+            add(&self.refused, count);
+            // It may be the request whose time is taken.
+            self.sample.store(0, Ordering::Relaxed);
+        }
     }
 
     /// Adds completions.
@@ -229,10 +233,20 @@ impl Counts {
     /// Adds a failure of a request or of a receive, which only a trace distinguishes.
     pub(crate) fn failed_unknown(&self) {
         add(&self.failures, 1);
+        self.sample.store(0, Ordering::Relaxed);
+    }
+
+    /// No request is in flight: the queue pair was reset.
+    pub(crate) fn nothing_in_flight(&self) {
+        [&self.signaled, &self.completed, &self.sample].iter().for_each(|counter| counter.store(0, Ordering::Relaxed));
     }
 
     /// Signaled requests that have not completed.
     pub(crate) fn in_flight(&self) -> u64 {
+        if self.failures.load(Ordering::Relaxed) > 0 {
+            // After a failure all requests complete, and it is not known which of them have.
+            return 0;
+        }
         self.signaled.load(Ordering::Relaxed).saturating_sub(self.completed.load(Ordering::Relaxed))
     }
 }
@@ -248,8 +262,10 @@ struct Verb {
 static VERBS: Mutex<BTreeMap<&'static str, Verb>> = Mutex::new(BTreeMap::new());
 /// Queue pairs that were destroyed.
 static RETIRED: Mutex<Vec<PairSummary>> = Mutex::new(Vec::new());
-/// Destroyed queue pairs that are kept apart; the others are only in the totals.
+/// Destroyed queue pairs that are kept apart.
 const KEPT: usize = 1000;
+/// The sums of the other destroyed queue pairs.
+static OTHERS: Mutex<Option<PairSummary>> = Mutex::new(None);
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -270,8 +286,13 @@ pub(crate) fn retire(pair: PairSummary) {
         return;
     }
     let mut retired = lock(&RETIRED);
-    if retired.len() < KEPT && !pair.is_idle() {
-        retired.push(pair);
+    if retired.len() < KEPT {
+        if !pair.is_idle() {
+            retired.push(pair);
+        }
+    } else {
+        let others = lock(&OTHERS).take();
+        *lock(&OTHERS) = Some(others.map_or_else(|| pair.clone().into_others(), |others| others.with(&pair)));
     }
 }
 
@@ -279,5 +300,6 @@ pub(crate) fn retire(pair: PairSummary) {
 pub(crate) fn start() {
     lock(&VERBS).clear();
     lock(&RETIRED).clear();
+    *lock(&OTHERS) = None;
     UNKNOWN.store(0, Ordering::Relaxed);
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::atomic::Ordering;
 
-use super::{Counts, KINDS, RETIRED, VERBS, lock};
+use super::{Counts, KINDS, OTHERS, RETIRED, UNKNOWN, VERBS, lock};
 
 /// What was counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -13,6 +13,8 @@ pub struct Summary {
     pub verbs: Vec<VerbSummary>,
     /// Queue pairs, in the order of their destruction, then those that exist.
     pub pairs: Vec<PairSummary>,
+    /// Completions of queue pairs that the lens does not know, such as those that functions of a vendor have made.
+    pub unknown: u64,
 }
 
 /// The calls of a verb.
@@ -33,8 +35,10 @@ pub struct VerbSummary {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PairSummary {
-    /// The number of the queue pair.
-    pub qp: u32,
+    /// The device.
+    pub device: String,
+    /// The number of the queue pair; `None` for the sum of all destroyed ones beyond the first thousand.
+    pub qp: Option<u32>,
     /// Requests by operation, without those that never occurred.
     pub operations: Vec<Operation>,
     /// Requests that the device refused.
@@ -70,7 +74,7 @@ pub struct Operation {
 }
 
 impl PairSummary {
-    pub(crate) fn new(qp: u32, counts: &Counts) -> Self {
+    pub(crate) fn new(device: String, qp: u32, counts: &Counts) -> Self {
         let operations = KINDS.iter().zip(&counts.kinds).filter_map(|(name, kind)| {
             let [requests, bytes, completions, errors] = kind.counters().map(|counter| counter.load(Ordering::Relaxed));
             let (median, p99) = (kind.times.quantile(0.5), kind.times.quantile(0.99));
@@ -79,7 +83,8 @@ impl PairSummary {
         let [refused, received, received_bytes, failures] =
             counts.counters().map(|counter| counter.load(Ordering::Relaxed));
         Self {
-            qp,
+            device,
+            qp: Some(qp),
             operations: operations.collect(),
             refused,
             received,
@@ -87,6 +92,40 @@ impl PairSummary {
             failures,
             in_flight: counts.in_flight(),
         }
+    }
+
+    /// The sum of several queue pairs, of which this is the first.
+    pub(super) fn into_others(self) -> Self {
+        Self { device: "all".to_owned(), qp: None, in_flight: 0, ..self }.without_times()
+    }
+
+    /// Quantiles of several queue pairs cannot be added.
+    fn without_times(mut self) -> Self {
+        for row in &mut self.operations {
+            (row.median, row.p99) = (None, None);
+        }
+        self
+    }
+
+    /// The sum with another queue pair.
+    pub(crate) fn with(mut self, other: &Self) -> Self {
+        for row in &other.operations {
+            match self.operations.iter_mut().find(|own| own.name == row.name) {
+                Some(own) => {
+                    own.requests += row.requests;
+                    own.bytes += row.bytes;
+                    own.completions += row.completions;
+                    own.errors += row.errors;
+                }
+                None => self.operations.push(Operation { median: None, p99: None, ..row.clone() }),
+            }
+        }
+        self.in_flight += other.in_flight;
+        self.refused += other.refused;
+        self.received += other.received;
+        self.received_bytes += other.received_bytes;
+        self.failures += other.failures;
+        self
     }
 
     /// Whether nothing happened on it.
@@ -108,8 +147,9 @@ impl Summary {
             })
             .collect();
         let mut pairs = lock(&RETIRED).clone();
+        pairs.extend(lock(&OTHERS).clone());
         pairs.extend(existing.into_iter().filter(|pair| !pair.is_idle()));
-        Self { verbs, pairs }
+        Self { verbs, pairs, unknown: UNKNOWN.load(Ordering::Relaxed) }
     }
 }
 
@@ -143,7 +183,7 @@ impl fmt::Display for Summary {
             "qp", "requests", "posted", "bytes", "errors", "flight", "p50", "p99"
         )?;
         for pair in &self.pairs {
-            let number = format!("{:#x}", pair.qp);
+            let number = pair.qp.map_or_else(|| "others".to_owned(), |qp| format!("{qp:#x}"));
             for row in &pair.operations {
                 writeln!(
                     f,
@@ -167,6 +207,9 @@ impl fmt::Display for Summary {
             if pair.refused > 0 {
                 writeln!(f, "{number:>10}  {:<8} {:>10}", "refused", pair.refused)?;
             }
+        }
+        if self.unknown > 0 {
+            writeln!(f, "{:>10}  {:<8} {:>10}", "unknown", "all", self.unknown)?;
         }
         Ok(())
     }

@@ -10,6 +10,7 @@ use std::{mem, ptr};
 use rdma_mummy_sys as ffi;
 use rdma_mummy_sys::load::front;
 
+use crate::names;
 use crate::state::{self, FAULTS};
 use crate::trace::{self, Call};
 use schedule::{Action, HowOften, Pair, Place};
@@ -25,6 +26,8 @@ pub(crate) struct OfPair {
     nth: AtomicU32,
     /// The status of the next completion with an error; zero for none.
     status: AtomicU32,
+    /// How often the program posted to it, sends and receives.
+    posts: [AtomicU64; 2],
     /// Its identifier of librdmacm, if it has one.
     id: AtomicPtr<ffi::rdma_cm_id>,
 }
@@ -65,6 +68,7 @@ impl OfPair {
             address: AtomicPtr::new(ptr::null_mut()),
             nth: AtomicU32::new(0),
             status: AtomicU32::new(0),
+            posts: [AtomicU64::new(0), AtomicU64::new(0)],
             id: AtomicPtr::new(ptr::null_mut()),
         }
     }
@@ -74,7 +78,23 @@ impl OfPair {
         self.address.store(qp, Ordering::Relaxed);
         self.nth.store(MADE.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
         self.status.store(0, Ordering::Relaxed);
+        self.posts.iter().for_each(|posts| posts.store(0, Ordering::Relaxed));
         self.id.store(ptr::null_mut(), Ordering::Relaxed);
+    }
+
+    /// Its place in the order of creation, and how often the program posted before.
+    fn turn(&self, side: usize) -> (u32, u64) {
+        (self.nth.load(Ordering::Relaxed), self.posts[side].fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// The queue pair has no requests any more.
+    pub(crate) fn reset(&self) {
+        self.status.store(0, Ordering::Relaxed);
+    }
+
+    /// Forgets the identifier, if it is this one.
+    pub(crate) fn forget_id(&self, id: *mut ffi::rdma_cm_id) {
+        let _ = self.id.compare_exchange(id, ptr::null_mut(), Ordering::Relaxed, Ordering::Relaxed);
     }
 
     pub(crate) fn set_id(&self, id: *mut ffi::rdma_cm_id) {
@@ -122,21 +142,20 @@ pub struct DeviceError {
 
 /// Carries a command out, and traces it.
 fn command(plan: &Plan, command: &str) {
-    let at = state::now();
     let result = plan.devices.as_ref().map_or_else(|| Err(NO_DEVICES.to_owned()), |devices| devices.run(command));
+    trace_injected("device", vec![("command".to_owned(), command.to_owned())], result.err());
+}
+
+/// Traces a fault of a queue pair.
+fn trace_fault(pair: &OfPair, fault: String, error: Option<String>) {
+    let qp = format!("qp {:#x}", pair.number.load(Ordering::Relaxed));
+    trace_injected("fault", vec![("qp".to_owned(), qp), ("fault".to_owned(), fault)], error);
+}
+
+fn trace_injected(verb: &'static str, arguments: Vec<(String, String)>, error: Option<String>) {
     if state::on() & state::TRACE != 0 {
-        let arguments = vec![("command".to_owned(), command.to_owned())];
-        let error = result.err();
-        let call = Call {
-            at,
-            thread: state::thread(),
-            verb: "device",
-            arguments,
-            result: String::new(),
-            error,
-            is_injected: true,
-        };
-        trace::call(call);
+        let (at, thread) = (state::now(), state::thread());
+        trace::call(Call { at, thread, verb, arguments, result: String::new(), error, is_injected: true });
     }
 }
 
@@ -153,6 +172,17 @@ fn plan() -> Option<Arc<Plan>> {
 impl Plan {
     /// The action of the first fault whose turn it is, of those at a place and with an action of a kind.
     fn action(&self, is_at: impl Fn(&Place) -> bool, is_kind: impl Fn(&Action) -> bool) -> Option<Action> {
+        self.action_of(None, is_at, is_kind)
+    }
+
+    /// As [`action`](Self::action). The chances of a queue pair depend on its place in the order of creation and on the
+    /// number of calls that posted to it, so that other threads do not change them.
+    fn action_of(
+        &self,
+        pair: Option<(u32, u64)>,
+        is_at: impl Fn(&Place) -> bool,
+        is_kind: impl Fn(&Action) -> bool,
+    ) -> Option<Action> {
         let mut chosen = None;
         for (index, (fault, reached)) in self.schedule.0.iter().zip(&self.reached).enumerate() {
             if !is_at(&fault.place) || !is_kind(&fault.action) {
@@ -162,7 +192,10 @@ impl Plan {
             let is_due = match fault.how_often {
                 HowOften::After(count) => before == count,
                 HowOften::Each => true,
-                HowOften::Chance(chance) => share(self.seed, index as u64, before) < chance,
+                HowOften::Chance(chance) => {
+                    let (nth, occurrence) = pair.map_or((0, before), |(nth, posts)| (nth, posts));
+                    share(self.seed, index as u64 | u64::from(nth) << 32, occurrence) < chance
+                }
             };
             if is_due && chosen.is_none() {
                 chosen = Some(fault.action.clone());
@@ -199,7 +232,7 @@ fn errno_of(action: Option<Action>) -> Option<i32> {
 
 /// Whether a line means `verb`: also in the variant that the header or the program uses in its place.
 fn is_verb(name: &str, verb: &str) -> bool {
-    verb.strip_prefix(name).is_some_and(|rest| matches!(rest, "" | "_ex" | "_iova" | "_iova2"))
+    verb.trim_start_matches('_').strip_prefix(name).is_some_and(|rest| matches!(rest, "" | "_ex" | "_iova" | "_iova2"))
 }
 
 /// The errno value with which a call of `verb` fails.
@@ -210,12 +243,13 @@ pub(crate) fn refuse_call(verb: &str) -> Option<i32> {
 /// The errno value with which a call that posts send requests fails.
 pub(crate) fn refuse_post(pair: &OfPair) -> Option<i32> {
     let is_at = |place: &Place| matches!(place, Place::Posts(of) if is_of(of, pair));
-    errno_of(plan()?.action(is_at, |action| matches!(action, Action::Fail(_))))
+    errno_of(plan()?.action_of(Some(pair.turn(0)), is_at, |action| matches!(action, Action::Fail(_))))
 }
 
 /// The errno value with which a call that posts receives fails.
 pub(crate) fn refuse_receive(pair: &OfPair) -> Option<i32> {
-    errno_of(plan()?.action(|place| matches!(place, Place::Receives(of) if is_of(of, pair)), |_| true))
+    let is_at = |place: &Place| matches!(place, Place::Receives(of) if is_of(of, pair));
+    errno_of(plan()?.action_of(Some(pair.turn(1)), is_at, |_| true))
 }
 
 /// What the event of the connection manager is reported as.
@@ -226,12 +260,21 @@ pub(crate) fn report(event: u32) -> Option<u32> {
     }
 }
 
+/// Traces that an event is reported as another one.
+pub(crate) fn trace_report(from: u32, to: u32) {
+    let (from, to) = (names::cm_event(from), names::cm_event(to));
+    trace_injected("fault", vec![("event".to_owned(), from), ("fault".to_owned(), format!("report {to}"))], None);
+}
+
 /// Called before a program posts: faults of the queue pair itself.
 pub(crate) fn before_post(pair: &OfPair) {
     let Some(plan) = plan() else { return };
     let is_at = |place: &Place| matches!(place, Place::Posts(of) if is_of(of, pair));
-    match plan.action(is_at, |action| !matches!(action, Action::Fail(_))) {
+    // The number of calls before this one, which `refuse_post` counts.
+    let turn = (pair.nth.load(Ordering::Relaxed), pair.posts[0].load(Ordering::Relaxed));
+    match plan.action_of(Some(turn), is_at, |action| !matches!(action, Action::Fail(_))) {
         Some(Action::Complete(status)) => {
+            trace_fault(pair, format!("complete with {}", names::status(status)), None);
             pair.status.store(status, Ordering::Relaxed);
             // A device moves the queue pair there too, and the rest of its requests is flushed.
             // SAFETY: the program posts to the queue pair, so it is live. The attributes are plain numbers.
@@ -244,6 +287,8 @@ pub(crate) fn before_post(pair: &OfPair) {
         }
         Some(Action::Disconnect) => {
             let id = pair.id.load(Ordering::Relaxed);
+            let error = id.is_null().then(|| "the queue pair was not made by rdma_create_qp".to_owned());
+            trace_fault(pair, "disconnect".to_owned(), error);
             if !id.is_null() {
                 // SAFETY: the queue pair is live, and so is its identifier.
                 unsafe { front::pass(|| ffi::rdma_disconnect(id)) };

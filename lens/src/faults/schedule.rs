@@ -111,6 +111,14 @@ impl Schedule {
         })
     }
 
+    /// The verbs whose calls fail, with their lines.
+    pub(crate) fn verbs(&self) -> impl Iterator<Item = (usize, &str)> {
+        self.0.iter().filter_map(|fault| match &fault.place {
+            Place::Calls(verb) => Some((fault.line, verb.as_str())),
+            _ => None,
+        })
+    }
+
     /// The commands at fixed times, in their order.
     pub(super) fn times(&self) -> Vec<(usize, Duration, String)> {
         let timed = self.0.iter().filter_map(|fault| match (&fault.place, &fault.action) {

@@ -83,7 +83,10 @@ fn request_fails_and_the_rest_is_flushed<Q: Kind>(queue: QueueKind) {
     drop(pair);
     let records = session.records();
     let injected: Vec<&What> = records.iter().filter(|record| record.injected).map(|record| &record.what).collect();
-    assert!(matches!(injected[..], [What::Completion { wr_id: 3, .. }]), "{injected:?}");
+    assert!(
+        matches!(injected[..], [What::Call { verb, .. }, What::Completion { wr_id: 3, .. }] if verb == "fault"),
+        "{injected:?}"
+    );
     // The fault's own call is not one of the program.
     assert_eq!(calls(&records, "ibv_modify_qp").len(), 6);
 }
@@ -182,4 +185,84 @@ fn unknown_command_is_refused_before_the_program_runs() {
     let error = rdma_lens::Lens::builder().faults("at 1 s: device explode".parse().unwrap(), 0).install().unwrap_err();
     assert!(error.to_string().contains("softrnic-run"), "{error}");
     drop(turn);
+}
+
+/// Receives and sends of one queue pair, with the same identifiers.
+#[test]
+fn flushed_receive_keeps_its_status() {
+    let session = Session::with_faults("each post on qp 1: complete with RETRY_EXC");
+    let mut pair = Loopback::<BasicQueuePair>::new(QueueKind::Basic);
+    for wr_id in 1..=2 {
+        pair.near.post_receive(wr_id, 0, 8);
+    }
+    post(&mut pair, 1).unwrap();
+    let statuses: Vec<WorkCompletionStatus> = (0..3).map(|_| pair.near.completion().status).collect();
+    let failed = statuses.iter().filter(|status| **status == WorkCompletionStatus::RetryCounterExceededError);
+    assert_eq!(failed.count(), 1, "{statuses:?}");
+    drop(pair);
+    let records = session.records();
+    let found = completions(&records);
+    assert!(found.contains(&("RETRY_EXC_ERR".to_owned(), "RDMA_WRITE".to_owned(), 1)), "{found:?}");
+    assert_eq!(found.iter().filter(|(status, opcode, _)| status == "WR_FLUSH_ERR" && opcode == "RECV").count(), 2);
+}
+
+#[test]
+fn reset_ends_a_fault_that_has_not_shown() {
+    let session = Session::with_faults("after 0 posts on qp 1: complete with RETRY_EXC");
+    let mut pair = Loopback::<BasicQueuePair>::new(QueueKind::Basic);
+    post(&mut pair, 1).unwrap();
+    pair.reconnect(7);
+    pair.near.post_receive(2, 0, 8);
+    post(&mut pair, 3).unwrap();
+    assert_eq!(pair.near.success().wr_id, 3);
+    drop(session);
+}
+
+#[test]
+fn verbs_that_cannot_fail_here_are_refused() {
+    let turn = Session::turn();
+    for (line, part) in [
+        ("each call of ibv_regmr: fail with ENOMEM", "`ibv_regmr` is no verb"),
+        ("each call of ibv_post_send: fail with ENOMEM", "requests are `posts`"),
+        ("each call of rdma_destroy_ep: fail with ENOMEM", "cannot fail"),
+    ] {
+        let error = rdma_lens::Lens::builder().faults(line.parse().unwrap(), 0).install().unwrap_err().to_string();
+        assert!(error.starts_with("line 1") && error.contains(part), "{error}");
+    }
+    let lens = rdma_lens::Lens::builder()
+        .faults(
+            "each call of ibv_query_gid_ex: fail with ENOMEM\neach call of ibv_alloc_mw: fail with ENOMEM"
+                .parse()
+                .unwrap(),
+            0,
+        )
+        .install()
+        .unwrap();
+    lens.finish().unwrap();
+    drop(turn);
+}
+
+/// Each queue pair has its own chances, whatever other threads post.
+#[test]
+fn chances_of_a_queue_pair_do_not_depend_on_others() {
+    let run = |also: bool| {
+        let session = Session::with_faults("20 % of posts: fail with EAGAIN");
+        let mut one = Loopback::<BasicQueuePair>::new(QueueKind::Basic);
+        let mut other = Loopback::<BasicQueuePair>::new(QueueKind::Basic);
+        let results: Vec<bool> = (0..100)
+            .map(|wr_id| {
+                if also && post(&mut other, wr_id).is_ok() {
+                    other.near.success();
+                }
+                let is_posted = post(&mut one, wr_id).is_ok();
+                if is_posted {
+                    one.near.success();
+                }
+                is_posted
+            })
+            .collect();
+        drop(session);
+        results
+    };
+    assert_eq!(run(false), run(true));
 }

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod border;
 mod faults;
 mod manager;
 mod support;

@@ -121,7 +121,7 @@ fn counts_add_up() {
     let session = Session::new(Format::Text, rdma_lens::Builder::count);
     let near = exchange::<BasicQueuePair>(QueueKind::Basic);
     let summary = session.lens.summary();
-    let pair = summary.pairs.iter().find(|pair| pair.qp == near).unwrap();
+    let pair = summary.pairs.iter().find(|pair| pair.qp == Some(near)).unwrap();
     let rows: Vec<_> =
         pair.operations.iter().map(|row| (row.name, row.requests, row.bytes, row.completions, row.errors)).collect();
     assert_eq!(rows, [("send", 1, 48, 1, 0), ("write", 1, 2, 1, 0)]);
@@ -167,13 +167,14 @@ fn counts_are_served() {
     let near = exchange::<ExtendedQueuePair>(QueueKind::Extended);
     // A client that sends nothing and leaves does not stop the server.
     drop(TcpStream::connect(address).unwrap());
+    let name = sideway_tests::device::name();
     let answer = get(address, "/metrics");
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
     assert!(head.starts_with("HTTP/1.1 200 OK") && head.contains(&format!("Content-Length: {}", body.len())), "{head}");
     for line in [
         "# TYPE rdma_requests_total counter".to_owned(),
-        format!("rdma_requests_total{{qp=\"{near:#x}\",operation=\"write\"}} 1"),
-        format!("rdma_request_bytes_total{{qp=\"{near:#x}\",operation=\"send\"}} 48"),
+        format!("rdma_requests_total{{device=\"{name}\",qp=\"{near:#x}\",operation=\"write\"}} 1"),
+        format!("rdma_request_bytes_total{{device=\"{name}\",qp=\"{near:#x}\",operation=\"send\"}} 48"),
         "rdma_verb_calls_total{verb=\"ibv_modify_qp\"} 6".to_owned(),
     ] {
         assert!(body.lines().any(|found| found == line), "{line}\n{body}");

@@ -59,6 +59,11 @@ pub fn pass<R>(call: impl FnOnce() -> R) -> R {
     call()
 }
 
+/// Marks that a jump takes this thread out of all functions of the front, without returning from [`pass`].
+pub fn leave() {
+    PASSES.set(false);
+}
+
 /// Whether this thread is in [`pass`].
 #[inline]
 #[must_use]

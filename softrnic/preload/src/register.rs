@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use rdma_lens::Devices;
+use rdma_mummy_exports::rdma_mummy_sys::load::front;
 use rdma_lens::environment::{self, Environment};
 use softrnic::control::Command;
 
@@ -32,6 +33,7 @@ impl Drop for Inside {
 
 /// Marks that a jump takes the thread out of all functions of this library, without dropping [`Inside`].
 pub(crate) fn leave() {
+    front::leave();
     INSIDE.set(false);
 }
 
