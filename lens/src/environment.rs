@@ -1,17 +1,22 @@
 //! A lens by environment variables, which `lens run` sets for the library that it preloads.
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::{env, fmt, fs};
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+use std::{env, fs, io};
 
-use crate::{Builder, Devices, Format, InstallError, Lens, Schedule, ScheduleError};
+use rdma_mummy_sys::process;
+
+use crate::sink::Sink;
+use crate::{Builder, Devices, Format, InstallError, Lens, Schedule, ScheduleError, Summary};
+use crate::{border, metrics};
 
 /// Where the trace goes: a path, in which `%p` stands for the number of the process, or `-` for the standard error.
 pub const TRACE: &str = "LENS_TRACE";
 /// `json` or `text`, which is the default.
 pub const FORMAT: &str = "LENS_FORMAT";
-/// Where the counts go when the process exits: as for [`TRACE`].
+/// The file of the counts, which is written often and when the process exits: a path with `%p`.
 pub const COUNT: &str = "LENS_COUNT";
 /// The address at which the counts are served, such as `127.0.0.1:9400`.
 pub const METRICS: &str = "LENS_METRICS";
@@ -26,7 +31,42 @@ pub const VARIABLES: [&str; 6] = [TRACE, FORMAT, COUNT, METRICS, FAULTS, SEED];
 #[derive(Debug)]
 pub struct Environment {
     lens: Lens,
-    counts: Option<PathBuf>,
+    counts: Option<Counter>,
+    warning: Option<String>,
+}
+
+/// A thread that writes the counts often, because a process may be killed.
+#[derive(Debug)]
+struct Counter {
+    end: Sender<()>,
+    thread: JoinHandle<io::Result<()>>,
+}
+
+/// How often the counts are written.
+const PAUSE: Duration = Duration::from_millis(100);
+
+impl Counter {
+    fn start(mut sink: Sink) -> io::Result<Self> {
+        let (end, ended) = mpsc::channel();
+        let builder = thread::Builder::new().name("lens-counts".to_owned());
+        let write = move || {
+            while ended.recv_timeout(PAUSE) == Err(RecvTimeoutError::Timeout) {
+                sink.replace(&summary().to_string())?;
+            }
+            sink.replace(&summary().to_string())
+        };
+        let thread = process::without_signals(|| builder.spawn(write))?;
+        Ok(Self { end, thread })
+    }
+
+    fn finish(self) -> io::Result<()> {
+        drop(self.end);
+        self.thread.join().unwrap_or_else(|_| Err(io::Error::other("the thread that writes the counts has panicked")))
+    }
+}
+
+fn summary() -> Summary {
+    Summary::with(border::pair_summaries())
 }
 
 /// Why the environment gives no lens.
@@ -34,7 +74,7 @@ pub struct Environment {
 #[non_exhaustive]
 pub enum EnvironmentError {
     /// A file cannot be opened.
-    #[error("{variable}: cannot open {}: {error}", .path.display())]
+    #[error("cannot open {} ({variable}): {error}", .path.display())]
     File {
         /// The variable.
         variable: &'static str,
@@ -92,22 +132,37 @@ impl Environment {
             builder = builder.devices(devices);
         }
         if let Some(path) = value(TRACE).map(PathBuf::from) {
-            builder = builder.trace(format()?, Sink::open(TRACE, &path)?);
+            builder = builder.trace(format()?, open(TRACE, &path)?);
         }
-        let counts = value(COUNT).map(PathBuf::from);
+        let counts = match value(COUNT).map(PathBuf::from) {
+            Some(path) => Some((open(COUNT, &path)?, path)),
+            None => None,
+        };
         if counts.is_some() {
             builder = builder.count();
         }
+        let mut warning = None;
         if let Some(text) = value(METRICS) {
             let value = text.to_string_lossy().into_owned();
             let expected = "an address and a port, such as 127.0.0.1:9400";
             let address = value.parse().map_err(|_| EnvironmentError::Value { variable: METRICS, value, expected })?;
-            builder = builder.metrics(address);
+            // Another process of the program may serve its counts there.
+            match metrics::is_free(address) {
+                Ok(()) => builder = builder.metrics(address),
+                Err(error) => warning = Some(format!("cannot serve the counts at {address}: {error}")),
+            }
         }
         if let Some(path) = value(FAULTS).map(PathBuf::from) {
             builder = builder.faults(read_schedule(&path)?, seed()?);
         }
-        Ok(Some(Self { lens: builder.install()?, counts }))
+        let lens = builder.install()?;
+        let start = |(sink, path)| Counter::start(sink).map_err(|error| file_error(COUNT, path, error));
+        Ok(Some(Self { lens, counts: counts.map(start).transpose()?, warning }))
+    }
+
+    /// What the lens lacks, for the user.
+    pub fn warning(&self) -> Option<&str> {
+        self.warning.as_deref()
     }
 
     /// Ends the lens, and writes the counts.
@@ -119,14 +174,13 @@ impl Environment {
         if self.lens.belongs_to_parent() {
             return Ok(());
         }
-        let summary = self.lens.summary();
-        let written = self.lens.finish();
-        if let Some(path) = self.counts {
-            let mut sink = Sink::open(COUNT, &path).map_err(io::Error::other)?;
-            write!(sink, "{summary}")?;
-        }
-        written
+        let counted = self.counts.map_or(Ok(()), Counter::finish);
+        self.lens.finish().and(counted)
     }
+}
+
+fn open(variable: &'static str, path: &Path) -> Result<Sink, EnvironmentError> {
+    Sink::open(path).map_err(|error| file_error(variable, path.to_owned(), error))
 }
 
 fn format() -> Result<Format, EnvironmentError> {
@@ -153,44 +207,10 @@ fn seed() -> Result<u64, EnvironmentError> {
 ///
 /// The file cannot be read, or a line is wrong.
 pub fn read_schedule(path: &Path) -> Result<Schedule, EnvironmentError> {
-    let text = fs::read_to_string(path).map_err(|error| file_error(FAULTS, path, error))?;
+    let text = fs::read_to_string(path).map_err(|error| file_error(FAULTS, path.to_owned(), error))?;
     text.parse().map_err(|error| EnvironmentError::Schedule { path: path.to_owned(), error })
 }
 
-fn file_error(variable: &'static str, path: &Path, error: io::Error) -> EnvironmentError {
-    EnvironmentError::File { variable, path: path.to_owned(), error }
-}
-
-/// A file to which several processes may append whole lines, or the standard error.
-struct Sink(Option<File>);
-
-impl Sink {
-    fn open(variable: &'static str, path: &Path) -> Result<Self, EnvironmentError> {
-        if path == Path::new("-") {
-            return Ok(Self(None));
-        }
-        let name = path.to_string_lossy().replace("%p", &std::process::id().to_string());
-        let path = if path.to_string_lossy().contains("%p") { PathBuf::from(name) } else { path.to_owned() };
-        let file = OpenOptions::new().create(true).append(true).open(&path);
-        file.map(|file| Self(Some(file))).map_err(|error| file_error(variable, &path, error))
-    }
-}
-
-impl Write for Sink {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match &mut self.0 {
-            Some(file) => file.write(bytes),
-            None => io::stderr().write(bytes),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl fmt::Debug for Sink {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sink").finish_non_exhaustive()
-    }
+fn file_error(variable: &'static str, path: PathBuf, error: io::Error) -> EnvironmentError {
+    EnvironmentError::File { variable, path, error }
 }

@@ -30,6 +30,7 @@ mod metrics;
 mod moment;
 mod names;
 mod record;
+mod sink;
 mod state;
 mod trace;
 

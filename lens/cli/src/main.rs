@@ -3,6 +3,7 @@
 //! `run` sets the variables of [`rdma_lens::environment`], and executes `softrnic-run`, whose library contains the lens.
 #![expect(clippy::print_stderr, reason = "a command for the terminal")]
 
+mod counts;
 mod run;
 
 use std::process::ExitCode;
@@ -23,9 +24,11 @@ enum Task {
 }
 
 fn main() -> ExitCode {
-    let refusal = match Arguments::parse().task {
+    let result = match Arguments::parse().task {
         Task::Run(task) => run::main(task),
     };
-    eprintln!("lens: {}", refusal.text);
-    ExitCode::from(refusal.code)
+    result.unwrap_or_else(|refusal| {
+        eprintln!("lens: {}", refusal.text);
+        ExitCode::from(refusal.code)
+    })
 }

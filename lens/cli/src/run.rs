@@ -5,11 +5,13 @@ use std::fs::{self, File};
 use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, ExitCode};
 use std::{env, io};
 
 use clap::Args;
-use rdma_lens::environment::{self, COUNT, FAULTS, FORMAT, METRICS, SEED, TRACE, VARIABLES};
+use rdma_lens::environment::{self, FAULTS, FORMAT, METRICS, SEED, TRACE, VARIABLES};
+
+use crate::counts;
 
 /// Run a program, and show each call, request and completion of its RDMA devices
 #[derive(Args, Debug)]
@@ -27,7 +29,7 @@ pub(crate) struct Run {
     /// Write to FILE; %p is the number of the process [default: the standard error]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Write the trace as JSON, an object a line
+    /// Write the trace as JSON, an object a line; implies --trace
     #[arg(long)]
     json: bool,
     /// Serve the counts as Prometheus text at http://ADDRESS/metrics
@@ -60,24 +62,21 @@ const CANNOT_RUN: u8 = 126;
 /// The command that sets up the library.
 const RUNNER: &str = "softrnic-run";
 
-/// Executes the program; returns only the reason why it cannot.
-pub(crate) fn main(task: Run) -> Refusal {
-    Refusal { text: execute(task).map_or_else(|text| text, |never| match never {}), code: CANNOT_RUN }
+/// Runs the program. Returns its exit status, or the reason why it cannot be run.
+pub(crate) fn main(task: Run) -> Result<ExitCode, Refusal> {
+    execute(task).map_err(|text| Refusal { text, code: CANNOT_RUN })
 }
 
-fn execute(task: Run) -> Result<std::convert::Infallible, String> {
+fn execute(task: Run) -> Result<ExitCode, String> {
     let runner = runner(env::current_exe().ok().as_deref(), env::var_os("PATH").as_deref())
         .ok_or_else(|| format!("cannot find {RUNNER} beside lens or in PATH; build both with `cargo xtask preload`"))?;
     let mut command = Command::new(runner);
     VARIABLES.iter().for_each(|name| _ = command.env_remove(name));
     let output = prepare(task.output.as_deref())?;
-    if task.count {
-        command.env(COUNT, &output);
-    }
     if let Some(address) = task.metrics {
         command.env(METRICS, address.to_string());
     }
-    if task.trace || !(task.count || task.metrics.is_some() || task.faults.is_some()) {
+    if task.trace || task.json || !(task.count || task.metrics.is_some() || task.faults.is_some()) {
         command.env(TRACE, &output).env(FORMAT, if task.json { "json" } else { "text" });
     }
     if let Some(path) = task.faults {
@@ -90,13 +89,16 @@ fn execute(task: Run) -> Result<std::convert::Infallible, String> {
         command.arg("--libraries");
     }
     command.arg("--").args(task.program);
+    if task.count {
+        return counts::run(command, &output);
+    }
     let error = command.exec();
     Err(format!("cannot run {}: {error}", command.get_program().display()))
 }
 
 /// Empties the file, because processes append to it, and makes its path independent of the working directory.
 fn prepare(output: Option<&Path>) -> Result<PathBuf, String> {
-    let Some(path) = output else { return Ok(PathBuf::from("-")) };
+    let Some(path) = output.filter(|path| *path != Path::new("-")) else { return Ok(PathBuf::from("-")) };
     let path = absolute(path)?;
     let cannot = |error: io::Error| format!("cannot write {}: {error}", path.display());
     if path.to_string_lossy().contains("%p") {

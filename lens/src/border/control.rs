@@ -70,12 +70,17 @@ pub(super) unsafe fn call<R: Outcome>(
 /// Calls that wait for something, which the trace shows when they return.
 const WAITS: [&str; 4] = ["ibv_get_cq_event", "ibv_get_async_event", "rdma_get_cm_event", "rdma_get_request"];
 
+/// Nanoseconds after which the end of a call counts.
+const LONG: u64 = 5_000_000;
+
 fn finish(on: u8, verb: &'static str, at: u64, arguments: Arguments, outcome: Result<String, i32>, is_injected: bool) {
     if on & COUNT != 0 {
         count::call(verb, state::now() - at, outcome.is_err());
     }
     if on & TRACE != 0 {
-        let at = if WAITS.contains(&verb) { state::now() } else { at };
+        // The trace is written in the order of its times: what takes longer than its writer waits is shown at its end.
+        let now = state::now();
+        let at = if WAITS.contains(&verb) || now - at > LONG { now } else { at };
         let (result, error) = match outcome {
             Ok(text) => (text, None),
             Err(code) => (String::new(), Some(failure_text(code))),

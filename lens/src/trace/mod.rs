@@ -44,9 +44,11 @@ struct Trace {
     /// Records after the last cut: another thread may still record one before them.
     later: Vec<Record>,
     has_thread: bool,
+    is_ending: bool,
 }
 
-static TRACE: Mutex<Trace> = Mutex::new(Trace { sink: None, error: None, later: Vec::new(), has_thread: false });
+static TRACE: Mutex<Trace> =
+    Mutex::new(Trace { sink: None, error: None, later: Vec::new(), has_thread: false, is_ending: false });
 static CALLS: Mutex<Vec<Call>> = Mutex::new(Vec::new());
 static STOPPED: Condvar = Condvar::new();
 /// How long the writer sleeps between two passes.
@@ -86,19 +88,27 @@ pub(crate) fn start(format: Format, sink: Box<dyn Write + Send>) -> io::Result<(
 pub(crate) fn stop() -> io::Result<()> {
     state::switch_off(state::TRACE);
     let mut trace = lock(&TRACE);
-    trace.write(u64::MAX);
-    let flushed = trace.sink.take().map_or(Ok(()), |(_, mut sink)| sink.flush());
+    // The thread blocks signals, so a reader of a pipe that has ended does not end the program.
+    trace.is_ending = true;
     STOPPED.notify_all();
-    trace.error.take().map_or(flushed, Err)
+    while trace.sink.is_some() && trace.has_thread {
+        trace = STOPPED.wait(trace).unwrap_or_else(PoisonError::into_inner);
+    }
+    trace.is_ending = false;
+    trace.error.take().map_or(Ok(()), Err)
 }
 
 fn write_often() {
     let mut trace = lock(&TRACE);
-    while trace.sink.is_some() {
+    while trace.sink.is_some() && !trace.is_ending {
         trace.write(state::now().saturating_sub(PAUSE.as_nanos() as u64));
         trace = STOPPED.wait_timeout(trace, PAUSE).unwrap_or_else(PoisonError::into_inner).0;
     }
+    trace.write(u64::MAX);
+    let flushed = trace.sink.take().map_or(Ok(()), |(_, mut sink)| sink.flush());
+    trace.error = trace.error.take().or(flushed.err());
     trace.has_thread = false;
+    STOPPED.notify_all();
 }
 
 impl Trace {

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use rdma_lens::Devices;
-use rdma_mummy_exports::rdma_mummy_sys::load::front;
 use rdma_lens::environment::{self, Environment};
+use rdma_mummy_exports::rdma_mummy_sys::load::front;
 use softrnic::control::Command;
 
 /// This is a flag instead of a `Once`. If the process forked while another thread ran a `Once`, the child would block
@@ -88,6 +88,9 @@ fn install_lens(wants_devices: bool) {
     match Environment::install(wants_devices.then_some(SoftDevices)) {
         Ok(None) => {}
         Ok(lens) => {
+            if let Some(warning) = lens.as_ref().and_then(Environment::warning) {
+                print_error(&format!("lens: {warning}"));
+            }
             *LENS.lock().unwrap_or_else(PoisonError::into_inner) = lens;
             // SAFETY: the handler stays valid, because the library is never unloaded.
             unsafe { libc::atexit(at_exit) };

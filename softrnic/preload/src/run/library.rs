@@ -2,6 +2,7 @@
 
 use std::env;
 use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use crate::arguments::Method;
@@ -88,11 +89,17 @@ fn library_path(method: Method, set: Option<&Path>, own: Option<&Path>) -> Resul
     Err(Refusal::new(CANNOT_RUN, format!("cannot load {}: no such file; {remedy}", file.display())))
 }
 
+/// Appends the other libraries. One of ours is left out: two of them in a process would call each other.
 fn before(path: &OsStr, others: Option<&OsStr>) -> OsString {
     let mut value = path.to_owned();
-    if let Some(others) = others.filter(|others| !others.is_empty()) {
+    let others = others.map_or(&[][..], OsStrExt::as_bytes).split(|byte| b" :".contains(byte));
+    let is_ours = |other: &&[u8]| {
+        let name = other.rsplit(|byte| *byte == b'/').next();
+        name == Some(PRELOAD.as_bytes()) || name == Some(IBVERBS.as_bytes())
+    };
+    for other in others.filter(|other| !other.is_empty() && !is_ours(other)) {
         value.push(":");
-        value.push(others);
+        value.push(OsStr::from_bytes(other));
     }
     value
 }
@@ -109,7 +116,9 @@ mod tests {
     fn existing_value_is_kept_after_ours() {
         assert_eq!(before("/a.so".as_ref(), None), "/a.so");
         assert_eq!(before("/a.so".as_ref(), Some("".as_ref())), "/a.so");
-        assert_eq!(before("/a.so".as_ref(), Some("/b.so /c.so".as_ref())), "/a.so:/b.so /c.so");
+        assert_eq!(before("/a.so".as_ref(), Some("/b.so /c.so".as_ref())), "/a.so:/b.so:/c.so");
+        let others = "/x/libsoftrnic_preload.so:/b.so:/y/libibverbs.so.1";
+        assert_eq!(before("/a.so".as_ref(), Some(others.as_ref())), "/a.so:/b.so");
     }
 
     #[test]
