@@ -17,7 +17,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 const PORT: u16 = 7474;
 const SIZE: usize = 64;
-const ROUNDS: u32 = 200_000;
+const ROUNDS: u32 = 50_000;
 
 /// A core on the device that `CANTER_DEVICE` names.
 fn core() -> Result<Core, Error> {

@@ -46,7 +46,7 @@ fn commands_of_the_readme_print_what_it_shows() {
     let mut commands: Vec<(&str, Vec<&str>)> = Vec::new();
     for line in console.lines() {
         match line.strip_prefix("$ cargo run --release -p trespass-rpc --example kv") {
-            Some(arguments) => commands.push((arguments.trim(), Vec::new())),
+            Some(arguments) => commands.push((arguments.split('#').next().unwrap().trim(), Vec::new())),
             None => commands.last_mut().unwrap().1.push(line),
         }
     }
