@@ -99,6 +99,8 @@ enum Step {
     Tests,
     /// The ring programs
     Programs,
+    /// The ring readme
+    Readme,
     /// The ring cost
     Cost,
     /// The ring miri
@@ -130,6 +132,7 @@ impl Step {
         Some(match self {
             Self::Tests => Ring::Embedded,
             Self::Programs => Ring::Programs,
+            Self::Readme => Ring::Readme,
             Self::Cost => Ring::Cost,
             Self::Miri => Ring::Miri,
             Self::Sanitizers => Ring::Sanitizers,

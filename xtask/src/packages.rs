@@ -112,6 +112,9 @@ pub(crate) const PROGRAMS: &[Need] = &[
     Need { package: "librdmacm-dev", found_by: Found::File(&["/usr/include/rdma/rdma_cma.h"]) },
 ];
 
+/// The programs that the documents start.
+pub(crate) const README: &[Need] = &[program("iperf3", "iperf3"), program("ibverbs-utils", "ibv_devinfo")];
+
 /// Compiling the headers' inline functions in C, to compare the Rust ports with them.
 pub(crate) const C_TESTS: &[Need] = &[
     program("gcc", "cc"),

@@ -46,18 +46,22 @@ pub(crate) fn main(_: &TrespassCapi) -> Result<ExitCode> {
 
 /// Builds the libraries and their files. Returns their folder.
 pub(crate) fn build(root: &Path) -> Result<PathBuf> {
-    let target = repo::target_folder(root)?;
-    let (folder, sources) = (target.join("trespass-capi"), root.join(SOURCES));
-    for part in ["lib/pkgconfig", "lib/static", "include", "examples"] {
-        let part = folder.join(part);
-        fs::create_dir_all(&part).with_context(|| format!("cannot create {}", part.display()))?;
-    }
     let mut cargo = repo::cargo(root);
     // Without the other forms of the library, which its manifest has for tests, its code is optimized in one piece.
     cargo.args(["rustc", "--profile", PROFILE, "--lib", "--crate-type", "staticlib", "--package", PACKAGE]);
     repo::build(cargo)?;
+    lay_out(root, &repo::target_folder(root)?.join(PROFILE))
+}
+
+/// Makes the files from the static library that cargo has built in a folder. Returns their folder.
+pub(crate) fn lay_out(root: &Path, built: &Path) -> Result<PathBuf> {
+    let (folder, sources) = (repo::target_folder(root)?.join("trespass-capi"), root.join(SOURCES));
+    for part in ["lib/pkgconfig", "lib/static", "include", "examples"] {
+        let part = folder.join(part);
+        fs::create_dir_all(&part).with_context(|| format!("cannot create {}", part.display()))?;
+    }
     let library = folder.join("lib");
-    place(&target.join(PROFILE).join("libtrespass_c.a"), &library.join("libtrespass.a"))?;
+    place(&built.join("libtrespass_c.a"), &library.join("libtrespass.a"))?;
     place(&sources.join("include/trespass.h"), &folder.join("include/trespass.h"))?;
     shared(&library, &sources)?;
     point(&library.join("static/libtrespass.a"), Path::new("../libtrespass.a"))?;

@@ -6,6 +6,7 @@ mod device;
 mod host;
 mod miri;
 mod programs;
+mod readme;
 mod results;
 mod running;
 mod sanitizers;
@@ -58,7 +59,7 @@ pub(crate) struct Test {
 /// Options of the rings.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Options {
-    /// Run only tests of the programs ring with this text in their names
+    /// Run only tests of the rings programs and readme with this text in their names
     #[arg(long, value_name = "TEXT", default_value = "")]
     only: String,
 
@@ -80,6 +81,8 @@ pub(crate) enum Ring {
     Embedded,
     /// Needs a C compiler and the distribution's programs: runs these, unmodified, on softrnic
     Programs,
+    /// Needs a C compiler and iperf3: runs the commands in the READMEs and in docs/, which must print what is shown
+    Readme,
     /// Needs a C compiler and valgrind: instructions of posting and polling, compared with C's
     Cost,
     /// Needs a nightly toolchain with Miri: much of pure and embedded, in an interpreter that detects undefined
@@ -151,6 +154,7 @@ const NOT_RUN: &str = "
 Run were the main jobs of each crate, on softrnic and over TCP. Not run:
   cargo test                         unit tests, property tests, tests with other libraries, examples in documentation
   cargo xtask test --ring programs   programs of rdma-core, perftest and others, on softrnic
+  cargo xtask test --ring readme     the commands in the READMEs, and their output
   cargo xtask test --ring cost       instructions of posting and polling, compared with C
   cargo xtask test --ring miri       undefined behaviour; also --ring sanitizers
   cargo xtask test --ring softroce   the kernel's soft-RoCE, in QEMU
@@ -231,6 +235,7 @@ impl Context<'_> {
         match ring {
             Ring::Pure | Ring::Embedded => host::run(self),
             Ring::Programs => programs::run(self),
+            Ring::Readme => readme::run(self),
             Ring::Cost => cost::run(self),
             Ring::Miri => miri::run(self),
             Ring::Sanitizers => sanitizers::run(self),

@@ -7,7 +7,7 @@ mod capi;
 mod lens;
 mod others;
 mod play;
-mod process;
+pub(super) mod process;
 mod rows;
 mod table;
 mod ucx;
@@ -39,8 +39,8 @@ const OWN: &[(&str, &str, &[&str])] = &[
 const COPIED: &[&str] = &["dat.conf", "qemu.sh", "tgt.sh", "verbs.py", "wheels.py", "wheels.sh"];
 /// The check of the wheel of softrnic-run.
 const WHEEL: &str = "wheel_of_softrnic";
-/// What is built besides softrnic-run.
-const BESIDE: &[&str] = &["--package", "trespass-sockets"];
+/// What is built besides softrnic-run. The ring readme uses libtrespass.
+pub(super) const BESIDE: &[&str] = &["--package", "trespass-sockets", "--package", "trespass-capi"];
 
 /// Runs the rows: in the gate, one for each program and each way to start it, without those that download programs.
 pub(crate) fn run(context: &Context<'_>) -> Result<Finished> {
