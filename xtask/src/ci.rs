@@ -91,7 +91,7 @@ enum Step {
     Aarch64,
     /// The public crates build with their oldest allowed dependencies (full run)
     Minimal,
-    /// The public crates build from the packages to upload (full run)
+    /// The public crates build from the packages to upload, which have licences and no tests (full run)
     Package,
     /// `deny.toml` allows the licences, sources and versions of all dependencies (full run)
     Deny,

@@ -1,20 +1,32 @@
 //! The step `package`: each public crate builds from the package to upload, with its siblings' packages as
-//! dependencies.
+//! dependencies. A package has what its users need, and nothing else.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 use super::{cargo, published};
-use crate::repo::Package;
+use crate::repo::{self, Package};
 
 const TARGET: &str = "target/crates";
+/// The files that every package has.
+const REQUIRED: [&str; 5] = ["Cargo.toml", "Cargo.lock", "LICENSE-APACHE", "LICENSE-MIT", "README.md"];
+/// What cargo adds.
+const ADDED: [&str; 2] = [".cargo_vcs_info.json", "Cargo.toml.orig"];
 
 /// Packs and builds the crates together, so that cargo takes each dependency from the other packages.
 pub(super) fn check(root: &Path, packages: &[Package]) -> Result<()> {
     let crates = published(packages);
+    for package in &crates {
+        let mut cargo = repo::cargo(root);
+        cargo.args(["package", "--list", "--allow-dirty", "--quiet", "--package", &package.name]);
+        let output = cargo.output().context("cannot run cargo package")?;
+        ensure!(output.status.success(), "cargo package --list: {}", String::from_utf8_lossy(&output.stderr));
+        let faults = faults(&String::from_utf8_lossy(&output.stdout));
+        ensure!(faults.is_empty(), "the package {} {}", package.name, faults.join(", "));
+    }
     if let Some(home) = cargo_home() {
         forget(&home.join("registry/src"), &crates)?;
     }
@@ -26,6 +38,20 @@ pub(super) fn check(root: &Path, packages: &[Package]) -> Result<()> {
     let mut words = vec!["package", "--allow-dirty", "--quiet", "--target-dir", TARGET];
     words.extend(crates.iter().flat_map(|package| ["--package", package.name.as_str()]));
     cargo(&words, &[])
+}
+
+/// What is wrong with the files of a package, one per line.
+fn faults(list: &str) -> Vec<String> {
+    let files: Vec<&str> = list.lines().collect();
+    let missing = REQUIRED.iter().filter(|name| !files.contains(name)).map(|name| format!("lacks {name}"));
+    let is_useful = |file: &&str| {
+        ["src/", "examples/"].iter().any(|folder| file.starts_with(folder))
+            || file.ends_with(".md")
+            || REQUIRED.contains(file)
+            || ADDED.contains(file)
+    };
+    let others = files.iter().filter(|file| !is_useful(file)).map(|file| format!("must not have {file}"));
+    missing.chain(others).collect()
 }
 
 fn cargo_home() -> Option<PathBuf> {
@@ -60,6 +86,14 @@ fn is_version_of(folder: &OsStr, name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn missing_licences_and_tests_are_faults() {
+        let whole = [&REQUIRED[..], &ADDED, &["src/lib.rs", "examples/echo.rs", "WIRE.md"]].concat();
+        assert_eq!(faults(&whole.join("\n")), [""; 0]);
+        let list = whole.join("\n").replace("LICENSE-MIT", "tests/device/main.rs");
+        assert_eq!(faults(&list), ["lacks LICENSE-MIT", "must not have tests/device/main.rs"]);
+    }
 
     #[test]
     fn unpacked_crate_is_recognized() {
