@@ -19,7 +19,7 @@ const LIMIT: Duration = Duration::from_secs(120);
 /// The pause before a client without a server is started again.
 const AGAIN: Duration = Duration::from_millis(100);
 /// Programs that take the place of those that need another host or a file system.
-const PROGRAMS: [(&str, &str); 3] = [
+const PROGRAMS: [(&str, &str); 2] = [
     // Each host has a home directory of its own.
     (
         "ssh",
@@ -27,7 +27,6 @@ const PROGRAMS: [(&str, &str); 3] = [
          SSH_CONNECTION=\"127.0.0.1 1 127.0.0.1 22\" exec sh -c \"$*\"",
     ),
     ("zfs", "case $1 in recv) cat > received;; *) echo snapshot;; esac"),
-    ("man", "cat > page"),
 ];
 /// The commands that build, install or test. The repository's tests check the names in them; the gate runs the others.
 const BUILDS: [&str; 8] = [
