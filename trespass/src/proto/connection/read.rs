@@ -41,7 +41,7 @@ impl Protocol {
     pub(crate) fn read_to(&mut self, out: &mut impl BufMut, stock: &mut Stock) -> io::Result<Option<usize>> {
         let wanted = out.remaining_mut();
         match self.inbox().read_to(out, stock) {
-            None if wanted > 0 => self.still_open().and_then(|()| self.inbox().check_memory()).map(|()| None),
+            None if wanted > 0 => self.still_open().and_then(|()| self.check_memory(stock)).map(|()| None),
             count => Ok(Some(count.unwrap_or(0))),
         }
     }
@@ -49,7 +49,7 @@ impl Protocol {
     /// Returns the next bytes of the stream without a copy, or with a copy of a few bytes.
     pub(crate) fn take_chunk(&mut self, stock: &mut Stock) -> io::Result<Received> {
         match self.inbox().take_chunk(stock) {
-            Received::Empty => self.still_open().and_then(|()| self.inbox().check_memory()).map(|()| Received::Empty),
+            Received::Empty => self.still_open().and_then(|()| self.check_memory(stock)).map(|()| Received::Empty),
             received => Ok(received),
         }
     }
@@ -60,7 +60,7 @@ impl Protocol {
     pub(crate) fn try_recv(&mut self, stock: &mut Stock) -> io::Result<Received> {
         let longest = self.settings.message as usize;
         match self.inbox().try_recv(longest, stock)? {
-            Received::Empty => self.still_open().and_then(|()| self.inbox().check_memory()).map(|()| Received::Empty),
+            Received::Empty => self.still_open().and_then(|()| self.check_memory(stock)).map(|()| Received::Empty),
             received => Ok(received),
         }
     }
@@ -89,6 +89,13 @@ impl Protocol {
             Received::Empty => Err(io::ErrorKind::WouldBlock.into()),
             Received::End => Ok(None),
         }
+    }
+
+    /// Returns an error if there is no memory for the next message. The message stays announced, and each call retries:
+    /// the program may have freed memory after the worker's last turn.
+    #[inline]
+    fn check_memory(&mut self, stock: &mut Stock) -> io::Result<()> {
+        if self.inbox().lacking == 0 { Ok(()) } else { self.whole().retry_reads(stock) }
     }
 
     /// Whether a read would return data, the end, or an error.
@@ -256,11 +263,6 @@ impl Inbox {
         }
     }
 
-    /// Returns an error if there is no memory for the next message. The message stays announced, and later calls retry.
-    fn check_memory(&self) -> io::Result<()> {
-        if self.lacking == 0 { Ok(()) } else { Err(no_memory(self.lacking as usize)) }
-    }
-
     /// Lets the READs go on for an ordinary receive of a long message.
     #[cold]
     fn read_ahead(&mut self) {
@@ -392,6 +394,15 @@ impl Inbox {
 }
 
 impl Whole {
+    #[cold]
+    fn retry_reads(&mut self, stock: &mut Stock) -> io::Result<()> {
+        self.start_reads(stock);
+        match self.incoming.inbox.lacking {
+            0 => Ok(()),
+            length => Err(no_memory(length as usize)),
+        }
+    }
+
     /// Returns an error if no further message can arrive.
     pub(super) fn still_open(&self) -> io::Result<()> {
         match &self.failure {

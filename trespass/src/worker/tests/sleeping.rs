@@ -109,6 +109,8 @@ fn receiver_without_memory_gets_an_error_and_later_the_message() {
     assert_eq!(error.kind(), ErrorKind::OutOfMemory);
     server.worker.verbs.as_mut().unwrap().table.stock.ledger.total -= held.len() as u32;
     drop(held);
+    // This call finds the memory, before the worker's next turn.
+    assert_eq!(server.worker.try_recv(far).unwrap_err().kind(), ErrorKind::WouldBlock);
     let begun = Instant::now();
     let message = loop {
         client.poll();
