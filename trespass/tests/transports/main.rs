@@ -12,6 +12,7 @@ mod limits;
 mod logger;
 mod nonblocking;
 mod processes;
+mod profile;
 mod random;
 mod regions;
 mod tasks;

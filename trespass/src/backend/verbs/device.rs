@@ -236,6 +236,17 @@ fn unavailable(error: &VerbError) -> io::Error {
     io::Error::new(io::ErrorKind::NotFound, error.to_string())
 }
 
+/// Whether the device of the tests has memory windows of type 2B. If not, reports that what needs them did not run.
+#[cfg(test)]
+pub(crate) fn has_windows() -> bool {
+    let options = Options { device: std::env::var("SIDEWAY_TEST_DEVICE").ok(), ..Options::default() };
+    let has = Device::open(&options, None).is_ok_and(|device| device.has_windows);
+    if !has {
+        sideway_tests::requirements::may_not_run("the device has no memory windows of type 2B");
+    }
+    has
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

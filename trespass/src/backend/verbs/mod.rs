@@ -61,6 +61,8 @@ use sideway::ibverbs::device::{DeviceInfo, TransportType};
 use sideway::ibverbs::queue_pair::{QueuePair, QueuePairAttributeMask};
 use sideway::rdmacm::{ConnectionInfo, EventChannel, Identifier};
 
+#[cfg(test)]
+pub(crate) use self::device::has_windows;
 pub(crate) use self::device::{Sleeper, devices, in_words};
 
 use self::device::Device;

@@ -238,6 +238,9 @@ fn an_exposed_buffer_is_readable_until_its_key_is_revoked() {
     sides[1].post([Request::Read { token: 5, into, from: remote }]);
     until(&mut sides, |sides| !sides[1].log.read.is_empty());
     assert_eq!(sides[1].log.read.remove(0), (5, bytes, true));
+    if !has_windows() {
+        return;
+    }
 
     sides[0].post([Request::Conceal(remote)]);
     until(&mut sides, |sides| !sides[0].spare.is_empty());
