@@ -15,7 +15,7 @@ use stride_perf::plan::{
 };
 use stride_perf::stats::{Figures, Latency};
 
-use self::sides::{Played, both, plan, play, tried};
+use self::sides::{MTU, Played, both, plan, play, tried};
 
 const CONNECTED: [Operation; 7] = [
     Operation::Write,
@@ -409,7 +409,7 @@ fn rdma_cm_connects_both_directions() {
 
 #[test]
 fn unwritten_memory_fails_validation() {
-    let path = Path { client_gid: Some(0), server_gid: Some(0), mtu: 4096, others: Vec::new() };
+    let path = Path { client_gid: Some(0), server_gid: Some(0), mtu: MTU, others: Vec::new() };
     for (operation, owner) in [
         (Operation::Write, Role::Server),
         (Operation::WriteWithImmediate, Role::Server),

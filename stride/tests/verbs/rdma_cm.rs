@@ -10,6 +10,8 @@ use sideway_test_names::Port;
 use stride_perf::endpoint::{Endpoint, EndpointFactory, Listening, Path, Role, Verbs};
 use stride_perf::plan::{Plan, QpAttributes, Queues, Workload};
 
+use crate::sides::MTU;
+
 /// Allows a test to move a side to another thread.
 struct Other(Box<dyn Endpoint>);
 
@@ -32,7 +34,7 @@ fn plan() -> Plan {
 fn unexpected_connection_requests_are_rejected() {
     let mut plan = plan();
     plan.attributes.address = Some(Ipv4Addr::LOCALHOST.into());
-    let (plan, path) = (plan, Path { client_gid: Some(0), server_gid: Some(0), mtu: 4096, others: Vec::new() });
+    let (plan, path) = (plan, Path { client_gid: Some(0), server_gid: Some(0), mtu: MTU, others: Vec::new() });
     let mut client = Verbs.open(&plan, &plan.placement.client, Role::Client).unwrap();
     let mut server = Verbs.open(&plan, &plan.placement.server, Role::Server).unwrap();
     let (near, far) = (client.create_queue_pairs(&path).unwrap(), server.create_queue_pairs(&path).unwrap());
@@ -85,7 +87,7 @@ fn unresolvable_address_error_lists_valid_addresses() {
 
 #[test]
 fn server_without_listener_is_an_error() {
-    let (plan, path) = (plan(), Path { client_gid: Some(0), server_gid: Some(0), mtu: 4096, others: Vec::new() });
+    let (plan, path) = (plan(), Path { client_gid: Some(0), server_gid: Some(0), mtu: MTU, others: Vec::new() });
     let mut client = Verbs.open(&plan, &plan.placement.client, Role::Client).unwrap();
     let mut server = Verbs.open(&plan, &plan.placement.server, Role::Server).unwrap();
     client.create_queue_pairs(&path).unwrap();

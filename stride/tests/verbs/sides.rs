@@ -11,6 +11,9 @@ use stride_perf::plan::{
 };
 use stride_perf::stats::Figures;
 
+/// The MTU of the paths. Devices with the limits of a NIC have no larger one.
+pub(crate) const MTU: u32 = 1024;
+
 /// Returns the plan of a short test with valid sizes.
 pub(crate) fn plan(operation: Operation, measure: Measure, transport: Transport) -> Plan {
     let config = SideConfig { device: Some("soft0".to_owned()), ..SideConfig::default() };
@@ -18,7 +21,11 @@ pub(crate) fn plan(operation: Operation, measure: Measure, transport: Transport)
         workload: Workload {
             operation,
             measure,
-            sizes: if operation.fetches() && operation != Operation::Read { vec![8] } else { vec![2, 4096, 64] },
+            sizes: match transport {
+                _ if operation.fetches() && operation != Operation::Read => vec![8],
+                Transport::Ud => vec![2, MTU.into(), 64],
+                _ => vec![2, 4096, 64],
+            },
             amount: RunLength::Messages { count: 200, warm_up: 10 },
             is_validated: true,
             ..Workload::default()
@@ -74,7 +81,7 @@ pub(crate) fn tried(plan: &Plan) -> Vec<Option<Figures>> {
 
 /// Runs a plan. The server may use another plan than the client.
 pub(crate) fn both(plan: &Plan, server_plan: &Plan) -> Vec<Played> {
-    let way = Path { client_gid: Some(0), server_gid: Some(0), mtu: 4096, others: Vec::new() };
+    let way = Path { client_gid: Some(0), server_gid: Some(0), mtu: MTU, others: Vec::new() };
     let path = Path { others: vec![way.clone(); plan.placement.client.count() - 1], ..way };
     let mut client = Verbs.open(plan, &plan.placement.client, Role::Client).unwrap();
     let mut server = Verbs.open(server_plan, &server_plan.placement.server, Role::Server).unwrap();
