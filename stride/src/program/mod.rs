@@ -72,8 +72,10 @@ pub fn print_parse_result(error: &clap::Error) -> ExitCode {
 }
 
 fn print(what: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<Exit> {
+    let mut text = Vec::new();
+    what(&mut text)?;
     let mut out = io::stdout().lock();
-    what(&mut out).and_then(|()| Ok(out.flush()?)).context("standard output")?;
+    out.write_all(&text).and_then(|()| out.flush()).context("standard output")?;
     Ok(Exit::Done)
 }
 

@@ -350,6 +350,15 @@ fn machine_without_device_error_names_the_remedy() {
 }
 
 #[test]
+fn invalid_profile_error_names_the_variable_and_the_values() {
+    for words in ["devices", "self-test", "write bw --loopback"] {
+        let (_, err) = ends(&program(words).env("SOFTRNIC_PROFILE", "mlx4").output().unwrap(), 1);
+        let error = "invalid SOFTRNIC_PROFILE mlx4: no such profile; choose connectx, or unset it";
+        assert!(err.lines().any(|line| line == format!("error: softrnic has no devices: {error}")), "{words}: {err}");
+    }
+}
+
+#[test]
 fn missing_huge_pages_are_one_warning() {
     // Both sides need huge pages for several regions. If the machine has enough huge pages, there is no warning.
     let (_, err) = ends(&run("write bw -d soft0 -s 32M -n 2 --loopback --huge-pages --remote-huge-pages"), 0);
