@@ -6,9 +6,13 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use sideway::error::VerbError;
 use sideway::ibverbs::address::{GidEntry, GidType};
 use sideway::ibverbs::device::{DeviceInfo, DeviceList};
 use sideway::ibverbs::device_context::{DeviceContext, LinkLayer};
+use sideway::ibverbs::memory_window::MemoryWindowType;
+
+use crate::requirements::may_not_run;
 
 /// The environment variable that names the device. If it is not set, the tests run on [`SOFT_DEVICE`]. Names that begin
 /// with `soft` are devices of softrnic.
@@ -81,6 +85,41 @@ pub(crate) fn best_gid(table: Vec<GidEntry>) -> Option<GidEntry> {
 #[track_caller]
 pub fn sysfs(context: &DeviceContext) -> PathBuf {
     context.sysfs_path().unwrap_or_else(|| panic!("{} is not in /sys", context.name()))
+}
+
+/// Whether safe code gets extended queue pairs: some drivers, such as libmlx5, do not check their send queues for
+/// overflow. If not, reports that what needs them did not run.
+///
+/// # Panics
+///
+/// If the device does not open.
+#[track_caller]
+pub fn has_extended_queue_pairs() -> bool {
+    let context = open();
+    let pd = context.alloc_pd().unwrap_or_else(|error| panic!("{error}"));
+    let cq = context.create_cq_builder().build().unwrap_or_else(|error| panic!("{error}"));
+    let built = pd.create_qp_builder().setup_send_cq(&cq).setup_recv_cq(&cq).build_ex();
+    lacks_none(built.map(drop), "extended queue pairs for safe code")
+}
+
+/// Whether the device has memory windows. If not, reports that what needs them did not run.
+///
+/// # Panics
+///
+/// If the device does not open.
+#[track_caller]
+pub fn has_windows() -> bool {
+    let pd = open().alloc_pd().unwrap_or_else(|error| panic!("{error}"));
+    lacks_none(pd.alloc_mw(MemoryWindowType::Type2).map(drop), "memory windows")
+}
+
+/// Whether a request is supported. Other errors are left to the test.
+fn lacks_none(requested: Result<(), VerbError>, what: &str) -> bool {
+    let is_lacking = requested.is_err_and(|error| error.errno().raw() == libc::EOPNOTSUPP);
+    if is_lacking {
+        may_not_run(&format!("the device has no {what}"));
+    }
+    !is_lacking
 }
 
 /// Whether the device is the kernel's soft-RoCE, whose driver in rdma-core has known faults.

@@ -76,19 +76,20 @@ impl QueueKind {
     }
 }
 
-/// Runs a function for each kind of queue pair with each kind of completion queue, nine times, and prints the results.
+/// Runs a function for each kind of queue pair that the device has, with each kind of completion queue, and prints the
+/// results.
 #[macro_export]
 macro_rules! on_all_kinds {
     ($function:ident) => {{
         use sideway::ibverbs::queue_pair::{BasicQueuePair, ExtendedQueuePair, GenericQueuePair};
-        let mut runs = 0;
+        let has_extended = $crate::device::has_extended_queue_pairs();
         for queue in $crate::loopback::QueueKind::ALL {
             println!("{}: {queue:?} completion queue", stringify!($function));
             $function::<BasicQueuePair>(queue);
-            $function::<ExtendedQueuePair>(queue);
+            if has_extended {
+                $function::<ExtendedQueuePair>(queue);
+            }
             $function::<GenericQueuePair>(queue);
-            runs += 3;
         }
-        assert_eq!(runs, 9);
     }};
 }

@@ -21,6 +21,9 @@ fn theirs(port: u16, options: &str) -> Command {
 
 #[test]
 fn example_runs_with_itself_in_every_kind() {
+    if !device::has_extended_queue_pairs() {
+        return;
+    }
     let mut games = play_in_every_kind("rc_pingpong", 4096, 1000);
     // The cases: few receives at a time, mixed kinds of queues and queue pairs, another MTU, and IPv4 and IPv6.
     for (options, host) in [
@@ -37,6 +40,9 @@ fn example_runs_with_itself_in_every_kind() {
 
 #[test]
 fn every_size_arrives_whole() {
+    if !device::has_extended_queue_pairs() {
+        return;
+    }
     let mut games = 0;
     for (size, iterations) in SIZES {
         for kind in ["basic", "extended"] {
@@ -169,6 +175,9 @@ fn misbehaving_peer_is_an_error_in_a_sentence() {
 
 #[test]
 fn peer_death_ends_the_test() {
+    if !device::has_extended_queue_pairs() {
+        return;
+    }
     let mut games = 0;
     for options in ["", "-e", "--cq extended --qp extended"] {
         let ended = kill_client("rc_pingpong", &format!("--timeout 10 {options}"));
