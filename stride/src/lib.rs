@@ -75,8 +75,6 @@ pub mod fuzz;
 pub mod mesh;
 pub mod plan;
 pub mod program;
-#[cfg(test)]
-mod random;
 pub mod report;
 pub mod stats;
 mod thread;

@@ -8,18 +8,7 @@ use std::time::Duration;
 use canter::{Batch, Connection, Error, Pool, Remote, Rights};
 
 use crate::cores::{builder, pair};
-
-/// xorshift64*; the seed is not zero.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) % limit
-    }
-}
+use fastrand::Rng;
 
 /// The number of runs. Long runs set the variable.
 pub(crate) fn seeds() -> u64 {
@@ -45,12 +34,12 @@ async fn polled<T>(times: u64, future: impl Future<Output = T>) -> Option<T> {
 
 /// Sends the numbers of one of two senders, and now and then gives up. Returns the numbers whose sends completed.
 async fn send(connection: Connection, pool: Pool, remote: Remote, seed: u64, sender: u64) -> Result<Vec<u64>, Error> {
-    let (mut random, mut completed, mut batch) = (Random(seed * 2 + sender), Vec::new(), Batch::new());
+    let (mut random, mut completed, mut batch) = (Rng::with_seed(seed * 2 + sender), Vec::new(), Batch::new());
     for number in (0..200_u64).map(|number| number * 2 + sender) {
-        let patience = random.below(4);
-        let Some(mut buf) = polled(1 + random.below(6), pool.get()).await else { continue };
+        let patience = random.u64(..4);
+        let Some(mut buf) = polled(1 + random.u64(..6), pool.get()).await else { continue };
         buf.fill(&number.to_le_bytes())?;
-        match random.below(6) {
+        match random.u64(..6) {
             0 => drop(polled(patience, connection.write(buf, remote)).await.transpose()?),
             1 => drop(polled(patience, connection.read(buf, remote)).await.transpose()?),
             2 => drop(polled(patience, connection.fetch_add(remote, 1)).await.transpose()?),
@@ -59,7 +48,7 @@ async fn send(connection: Connection, pool: Pool, remote: Remote, seed: u64, sen
                 if let Some(other) = pool.try_get() {
                     batch.read(other, remote.slice(0, 8)?);
                 }
-                if batch.len() > 2 || random.below(2) == 0 {
+                if batch.len() > 2 || random.u64(..2) == 0 {
                     polled(patience, connection.submit(&mut batch)).await.transpose()?;
                     drop(batch.drain());
                 }
@@ -76,12 +65,12 @@ async fn send(connection: Connection, pool: Pool, remote: Remote, seed: u64, sen
 
 /// Receives until the end, and now and then gives up and asks again.
 async fn receive(connection: Connection, seed: u64) -> Result<Vec<u64>, Error> {
-    let (mut random, mut numbers) = (Random(seed), Vec::new());
+    let (mut random, mut numbers) = (Rng::with_seed(seed), Vec::new());
     loop {
-        match polled(random.below(3), connection.recv()).await.transpose()? {
+        match polled(random.u64(..3), connection.recv()).await.transpose()? {
             Some(Some(message)) => numbers.push(u64::from_le_bytes(*message.first_chunk().expect("8 bytes"))),
             Some(None) => return Ok(numbers),
-            None if random.below(2) == 0 => {
+            None if random.u64(..2) == 0 => {
                 // The next call waits as long as it takes.
                 match connection.recv().await? {
                     Some(message) => numbers.push(u64::from_le_bytes(*message.first_chunk().expect("8 bytes"))),
@@ -133,14 +122,14 @@ fn aborted_tasks_return_their_buffers() {
     for seed in 1..=seeds() {
         let core = builder().depth(4).receives(64).unread(64).build().expect("the device has room");
         let test = async {
-            let mut random = Random(seed);
+            let mut random = Rng::with_seed(seed);
             let (client, server) = pair(&core).await?;
             let exposed = core.expose(64, Rights::ReadWrite)?;
             let (pool, remote) = (core.pool(8, 6)?, exposed.remote().slice(8, 8)?);
             for sender in [0, 1] {
                 let receiving = core.spawn(receive(server.clone(), seed));
                 let sending = core.spawn(send(client.clone(), pool.clone(), remote, seed, sender));
-                for _ in 0..random.below(40) {
+                for _ in 0..random.u64(..40) {
                     core.sleep(Duration::ZERO).await;
                 }
                 sending.abort();
@@ -166,21 +155,21 @@ fn dropped_connections_return_their_buffers() {
     for seed in 1..=seeds() {
         let core = builder().depth(8).receives(16).connections(4).build().expect("the device has room");
         let test = async {
-            let mut random = Random(seed);
+            let mut random = Rng::with_seed(seed);
             let exposed = core.expose(64, Rights::ReadWrite)?;
             let (pool, remote) = (core.pool(8, 8)?, exposed.remote());
             for _ in 0..5 {
                 let (client, server) = pair(&core).await?;
-                for _ in 0..random.below(8) {
+                for _ in 0..random.u64(..8) {
                     let Some(buf) = pool.try_get() else { break };
-                    match random.below(2) {
+                    match random.u64(..2) {
                         0 => drop(polled(1, client.write(buf, remote)).await),
                         _ => drop(polled(1, client.send(buf)).await),
                     }
                 }
-                if random.below(2) == 0 {
+                if random.u64(..2) == 0 {
                     drop(client);
-                    drop(polled(random.below(3), server.recv()).await);
+                    drop(polled(random.u64(..3), server.recv()).await);
                 } else {
                     drop(server);
                 }

@@ -3,19 +3,10 @@
 
 use std::collections::BTreeMap;
 
+use fastrand::Rng;
+
 use super::*;
 use crate::channel::BLOCK;
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % limit.max(1)
-    }
-}
 
 /// The content of a block, in which the file, the offset and the length stand for the bytes.
 #[derive(Clone, Debug)]
@@ -30,24 +21,24 @@ enum Sent {
 /// Runs a transfer in which `fault` loses, repeats or swaps one message. Returns whether the sink accepted the whole
 /// transfer.
 fn run(seed: u64, fault: bool) -> bool {
-    let random = &mut Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-    let asks = random.below(2) == 0;
+    let random = &mut Rng::with_seed(seed);
+    let asks = random.u64(..2) == 0;
     let (mut source, mut sink) = (Source::new(asks), Sink::new(asks));
     let mut messages = Vec::new();
     let mut directories = vec![ROOT];
     let mut sizes = BTreeMap::new();
-    for list in 0..1 + random.below(6) {
-        let at = random.below(directories.len() as u64) as usize;
+    for list in 0..1 + random.u64(..6) {
+        let at = random.usize(..directories.len());
         let dir = directories[at];
-        let entries: Vec<Entry> = (0..random.below(20))
+        let entries: Vec<Entry> = (0..random.u64(..20))
             .map(|number| {
-                let size = match random.below(4) {
+                let size = match random.u64(..4) {
                     0 => 0,
-                    1 => random.below(SMALL),
-                    2 => SMALL + random.below(5),
-                    _ => random.below(3 * BLOCK as u64),
+                    1 => random.u64(..SMALL),
+                    2 => SMALL + random.u64(..5),
+                    _ => random.u64(..3 * BLOCK as u64),
                 };
-                let kind = match random.below(5) {
+                let kind = match random.u64(..5) {
                     0 => EntryKind::Directory,
                     _ => EntryKind::File { size, has_links: false, sum: None },
                 };
@@ -70,9 +61,9 @@ fn run(seed: u64, fault: bool) -> bool {
     let asked: Vec<Id> = sizes.iter().filter(|(_, size)| source::is_asked(asks, **size)).map(|(id, _)| *id).collect();
     let answers: Vec<(Id, Have)> = asked
         .iter()
-        .map(|id| match random.below(4) {
+        .map(|id| match random.u64(..4) {
             0 => (*id, Have::All),
-            1 => (*id, Have::Check(random.below(sizes[id] + 1))),
+            1 => (*id, Have::Check(random.u64(..sizes[id] + 1))),
             _ => (*id, Have::Until(0)),
         })
         .collect();
@@ -90,9 +81,9 @@ fn run(seed: u64, fault: bool) -> bool {
                     (0..until).step_by(BLOCK).map(|offset| (offset, (until - offset).min(BLOCK as u64) as u32));
                 messages.push(Sent::Sums(id, blocks.map(|(offset, length)| Sum { offset, length, hash: 0 }).collect()));
                 // A part of these bytes is equal. The sink may answer before the source has sent all hashes.
-                let equal = random.below(until + 1);
+                let equal = random.u64(..until + 1);
                 held.insert(id, equal);
-                if random.below(2) == 0 {
+                if random.u64(..2) == 0 {
                     source.have(&[(id, Have::Until(equal))]).unwrap();
                     assert!(!source.is_checking(id));
                     source.checked(id);
@@ -115,8 +106,8 @@ fn run(seed: u64, fault: bool) -> bool {
     }
     assert_eq!(source.waiting(), 0);
     if fault {
-        let at = random.below(messages.len() as u64) as usize;
-        match random.below(3) {
+        let at = random.usize(..messages.len());
+        match random.u64(..3) {
             0 => _ = messages.remove(at),
             1 => messages.insert(at, messages[at].clone()),
             _ => {

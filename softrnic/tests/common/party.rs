@@ -5,6 +5,7 @@
 use std::thread;
 use std::time::Instant;
 
+use fastrand::Rng;
 use rdma_mummy_sys::*;
 
 use super::{LONG, Setup, Side};
@@ -35,23 +36,11 @@ pub(crate) struct Party {
     /// The statuses of failed requests by side.
     pub(crate) ends: [Vec<ibv_wc_status>; 4],
     pub(crate) received: usize,
-    pub(crate) random: Random,
+    pub(crate) random: Rng,
 }
 
 /// What one process must know about the other one: the QP number, the key and the address of each side.
 pub(crate) type Name = [(u32, u32, u64); 4];
-
-/// A pseudo-random generator.
-pub(crate) struct Random(pub(crate) u64);
-
-impl Random {
-    pub(crate) fn next(&mut self, below: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % below
-    }
-}
 
 impl Party {
     pub(crate) fn new(context: *mut ibv_context, timeout: u8, retry_cnt: u8, seed: u64) -> Self {
@@ -61,7 +50,7 @@ impl Party {
         let mut sides = setups.map(|setup| Side::new(context, setup));
         let srq = sides[SHARED].share(setups[SHARED]);
         let address_handle = sides[UD].address_handle(sides[UD].gid());
-        let (ends, random) = (Default::default(), Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1));
+        let (ends, random) = (Default::default(), Rng::with_seed(seed));
         let (sent, done) = ([0; 4], [0; 4]);
         Self { context, sides, setups, srq, address_handle, sent, done, ends, received: 0, random }
     }
@@ -117,7 +106,7 @@ impl Party {
 
     pub(crate) fn post_one(&mut self, kind: usize, peer: &Name) {
         const LENGTHS: [u32; 8] = [0, 1, 100, 4096, 16_384, 16_385, 100_000, 200_000];
-        let length = LENGTHS[self.random.next(8) as usize];
+        let length = LENGTHS[self.random.usize(..8)];
         let (number, rkey, address) = peer[kind];
         let side = &self.sides[kind];
         let is_reliable = matches!(kind, RC | SHARED);
@@ -126,7 +115,7 @@ impl Party {
         let wr_id = self.sent[kind] as u64;
         let memory = ibv_send_wr__bindgen_ty_2__bindgen_ty_1 { remote_addr: address, rkey };
         let pieces = &mut [side.piece(HALF, length)];
-        match self.random.next(if is_reliable { 5 } else { 2 }) {
+        match self.random.u64(..if is_reliable { 5 } else { 2 }) {
             _ if kind == UD => {
                 side.send_datagram(self.address_handle, number, wr_id, &mut [side.piece(HALF, length.min(4096))])
             }

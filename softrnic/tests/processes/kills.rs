@@ -13,8 +13,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::child::is_alone;
-use crate::common::party::{Name, Party, RC, Random, SHARED, parse};
+use crate::common::party::{Name, Party, RC, SHARED, parse};
 use crate::common::{LONG, open};
+use fastrand::Rng;
 use rdma_mummy_sys::*;
 
 /// Name of the environment variable that makes `follow` a peer. It contains the role, and then the QP numbers, the keys
@@ -108,10 +109,9 @@ fn mappings() -> usize {
 /// Runs one peer from its start to its death. Returns whether the peer transferred data, and the time until all
 /// requests ended.
 fn round(context: *mut ibv_context, round: u64) -> (bool, Duration) {
-    let mut random = Random(round.wrapping_mul(0xd134_2543_de82_ef95) | 1);
-    random.next(2);
+    let mut random = Rng::with_seed(round);
     let mut party = Party::new(context, 1, 1, round);
-    let (role, pause) = (round % 5, Duration::from_micros(random.next(5000)));
+    let (role, pause) = (round % 5, Duration::from_micros(random.u64(..5000)));
     if role == 0 {
         // This peer is killed during its start, while it connects to this process.
         let other = Other::start("first", &party);
@@ -131,7 +131,7 @@ fn round(context: *mut ibv_context, round: u64) -> (bool, Duration) {
     } else {
         other.begin();
         // Half of the peers are killed under load, the others when the load begins.
-        let (work, start) = (if random.next(2) == 0 { 50 } else { 0 }, Instant::now());
+        let (work, start) = (if random.u64(..2) == 0 { 50 } else { 0 }, Instant::now());
         loop {
             party.poll_all();
             if sends {

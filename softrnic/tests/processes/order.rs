@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Instant;
 
+use fastrand::Rng;
 use rdma_mummy_sys::*;
 
-use crate::common::party::Random;
 use crate::common::{LONG, Side};
 use crate::other_process::{ECHO, close, connected};
 
@@ -80,13 +80,13 @@ fn send_completes_before_its_response_arrives() {
             side.receive(ECHO, &mut [side.piece(1 << 20, LENGTH)]);
         }
         other.send_command(&format!("echo {MESSAGES} {LENGTH}"));
-        let (both, responded, mut random) = (Both(&side), AtomicU64::new(0), Random(seed * 77));
+        let (both, responded, mut random) = (Both(&side), AtomicU64::new(0), Rng::with_seed(seed));
         thread::scope(|scope| {
             let poller = scope.spawn(|| both.poll(&responded));
             let mut sent = 0;
             while sent < MESSAGES && !poller.is_finished() {
                 let space = (WINDOW + responded.load(Ordering::Acquire)).min(MESSAGES) - sent;
-                let count = (1 + random.next(16)).min(space);
+                let count = (1 + random.u64(..16)).min(space);
                 if count == 0 {
                     thread::yield_now();
                     continue;

@@ -5,11 +5,10 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::Duration;
 
+use fastrand::Rng;
 use tokio::runtime::{Builder, Runtime};
 use trespass_rpc::{Channel, Endpoint, Error, Handler, Options, Server, Serving, Status};
 use trespass_rpc_ecosystem::{ADDRESS, LONG, Service, SumsClient, SumsServer, on_both};
-
-use crate::neighbours::Random;
 
 #[trespass_rpc::service(name = "test.Blocking")]
 trait Blocking {
@@ -223,13 +222,13 @@ fn random_handlers_and_callers_that_give_up_lose_no_call() {
                 let (endpoint, address) = (Endpoint::spawn(&options).unwrap(), serving.local_addr().to_string());
                 let client = MixedClient::new(Channel::connect_on(&endpoint, &address).await.unwrap());
                 callers.push(tokio::spawn(async move {
-                    let mut random = Random(seed * 100 + number * CALLERS + caller);
+                    let mut random = Rng::with_seed(seed * 100 + number * CALLERS + caller);
                     for _ in 0..15 {
-                        let blocks = [0, 0, 0, 0, 1, 20, 130, 220][random.below(8) as usize];
-                        let yields = random.below(4) * u64::from(blocks < 100);
-                        let patience = [LONG, LONG, LONG, Duration::from_millis(random.below(150))];
+                        let blocks = [0, 0, 0, 0, 1, 20, 130, 220][random.usize(..8)];
+                        let yields = random.u64(..4) * u64::from(blocks < 100);
+                        let patience = [LONG, LONG, LONG, Duration::from_millis(random.u64(..150))];
                         let call = client.work(blocks, yields);
-                        match tokio::time::timeout(patience[random.below(4) as usize], call).await {
+                        match tokio::time::timeout(patience[random.usize(..4)], call).await {
                             Ok(answer) => assert_eq!(answer, Ok(blocks * 1000 + yields)),
                             Err(_) => tokio::task::yield_now().await,
                         }

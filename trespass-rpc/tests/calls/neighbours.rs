@@ -7,6 +7,7 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use fastrand::Rng;
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, prlimit};
 use sideway_tests::process::end_with_parent;
 use sideway_tests::usage::Usage;
@@ -26,20 +27,6 @@ const CHILD: &str = "TRESPASS_RPC_TEST_NEIGHBOURS";
 /// disturbance, so that a leak exceeds it in a few rounds.
 const TOLERANCE: (usize, usize) = (16, 24 << 10);
 
-/// Numbers that depend on the seed alone.
-pub(crate) struct Random(pub(crate) u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
-        self.0 ^ self.0 >> 33
-    }
-
-    pub(crate) fn below(&mut self, end: u64) -> u64 {
-        (self.next() >> 16) % end
-    }
-}
-
 struct World {
     transport: Transport,
     options: Options,
@@ -48,7 +35,7 @@ struct World {
     endpoint: Endpoint,
     honest: SumsClient,
     latencies: Vec<Duration>,
-    random: Random,
+    random: Rng,
 }
 
 const NAMES: [&str; 9] =
@@ -61,7 +48,7 @@ impl World {
         options.worker.linger = Duration::from_secs(1);
         let endpoint = Endpoint::thread(&options).unwrap();
         let honest = SumsClient::new(Channel::connect_on(&endpoint, &address).await.unwrap());
-        let random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) + 1);
+        let random = Rng::with_seed(seed);
         Self { transport, options, server, address, endpoint, honest, latencies: Vec::new(), random }
     }
 
@@ -95,7 +82,7 @@ impl World {
             "cancellations" => self.cancellations().await,
             "silence" => {
                 let handle = Handle::new(&self.options.worker).unwrap();
-                let silent: Vec<_> = (0..1 + self.random.below(20))
+                let silent: Vec<_> = (0..1 + self.random.u64(..20))
                     .map_while(|_| Connection::connect_on(&handle, &*self.address, Some(LONG)).ok())
                     .collect();
                 self.call().await;
@@ -122,23 +109,23 @@ impl World {
     /// Peers that send random frames. Some then fall silent.
     async fn frames(&mut self) {
         let mut silent = Vec::new();
-        for _ in 0..1 + self.random.below(4) {
+        for _ in 0..1 + self.random.u64(..4) {
             let peer = Raw::connect(&self.options, &self.address);
-            for _ in 0..1 + self.random.below(10) {
+            for _ in 0..1 + self.random.u64(..10) {
                 let mut message = Vec::new();
-                for _ in 0..1 + self.random.below(20) {
+                for _ in 0..1 + self.random.u64(..20) {
                     self.frame(&peer, &mut message);
                 }
-                if self.random.below(20) == 0 {
-                    message.truncate(self.random.below(message.len() as u64) as usize);
+                if self.random.u64(..20) == 0 {
+                    message.truncate(self.random.usize(..message.len()));
                 }
-                let count = [1, 1, 100][self.random.below(3) as usize];
+                let count = [1, 1, 100][self.random.usize(..3)];
                 if !(0..count).all(|_| peer.send(&message)) {
                     break;
                 }
             }
             self.call().await;
-            if self.random.below(2) == 0 {
+            if self.random.u64(..2) == 0 {
                 silent.push(peer);
             }
         }
@@ -150,35 +137,34 @@ impl World {
         const KINDS: [Kind; 12] =
             [Request, Request, Request, StreamData, StreamEnd, Bulk, Cancel, Credit, Ping, Pong, Response, GoAway];
         let random = &mut self.random;
-        let known = if random.below(20) == 0 { 12 } else { 9 };
-        let kind = KINDS[random.below(known) as usize];
-        let call = 1 + 2 * random.below(40) as u32 + u32::from(random.below(50) == 0);
-        let bulks = if random.below(4) == 0 { random.below(4) as usize } else { 0 };
+        let known = if random.u64(..20) == 0 { 12 } else { 9 };
+        let kind = KINDS[random.usize(..known)];
+        let call = 1 + 2 * random.u32(..40) + u32::from(random.u64(..50) == 0);
+        let bulks = if random.u64(..4) == 0 { random.usize(..4) } else { 0 };
         let mut flags = Flags::new(0, bulks);
-        if random.below(3) == 0 {
+        if random.u64(..3) == 0 {
             flags.0 |= Flags::STREAM_IN;
         }
         let methods = peer.methods();
-        let method =
-            if kind == Request { methods[random.below(methods.len() as u64) as usize] } else { random.below(9) };
-        let mut body: Vec<u8> = (0..random.below(200)).map(|_| random.next() as u8).collect();
+        let method = if kind == Request { methods[random.usize(..methods.len())] } else { random.u64(..9) };
+        let mut body: Vec<u8> = (0..random.u64(..200)).map(|_| random.u8(..)).collect();
         for at in 0..bulks {
             let kind = [BulkKind::Inline, BulkKind::Read, BulkKind::Pull, BulkKind::Write, BulkKind::Push];
-            let kind = kind[random.below(5) as usize];
-            let length = if kind == BulkKind::Inline { random.below(20) } else { random.below(1 << 31) };
-            let bulk = trespass_rpc::wire::Bulk { kind, length, address: random.next(), key: random.next() as u32 };
+            let kind = kind[random.usize(..5)];
+            let length = if kind == BulkKind::Inline { random.u64(..20) } else { random.u64(..1 << 31) };
+            let bulk = trespass_rpc::wire::Bulk { kind, length, address: random.u64(..), key: random.u32(..) };
             let at = (32 * at).min(body.len());
             body.splice(at..at, bulk.to_bytes());
         }
-        let header = Header { method, flags, budget: random.below(3) as u32, ..Header::new(kind, call) };
+        let header = Header { method, flags, budget: random.u32(..3), ..Header::new(kind, call) };
         write(message, &header, &[], &[&body]);
     }
 
     /// A peer that announces long attachments, and sends nothing.
     async fn announcements(&mut self) {
         let mut peer = Raw::connect(&self.options, &self.address);
-        for _ in 0..self.random.below(100) {
-            let value = Bulk { kind: BulkKind::Pull, length: 1 << self.random.below(31), address: 0, key: 0 };
+        for _ in 0..self.random.u64(..100) {
+            let value = Bulk { kind: BulkKind::Pull, length: 1 << self.random.u64(..31), address: 0, key: 0 };
             let mark = Bulk { kind: BulkKind::Inline, length: 5, ..value };
             peer.request("test.Store/put", &[value, mark], &[7; 6]);
         }
@@ -191,7 +177,7 @@ impl World {
         for _ in 0..10 {
             hurried.wait(60_000).await.unwrap_err();
             let (sum, wait) = (self.honest.sum(0, Listed(0..1_000)), self.honest.wait(60_000));
-            _ = tokio::time::timeout(Duration::from_millis(self.random.below(3)), async { tokio::join!(sum, wait) })
+            _ = tokio::time::timeout(Duration::from_millis(self.random.u64(..3)), async { tokio::join!(sum, wait) })
                 .await;
             let mut items = self.honest.count(1_000_000, 100);
             items.next().await.unwrap().unwrap();
@@ -202,7 +188,7 @@ impl World {
         let id = Pid::from_raw(self.server.id() as i32);
         let whole = getrlimit(Resource::Nofile);
         let used = self.usage().descriptors as u64;
-        let few = Rlimit { current: Some(used + self.random.below(4)), maximum: whole.maximum };
+        let few = Rlimit { current: Some(used + self.random.u64(..4)), maximum: whole.maximum };
         prlimit(id, Resource::Nofile, few).unwrap();
         let handle = Handle::new(&self.options.worker).unwrap();
         let soon = Some(Duration::from_millis(20));
@@ -240,7 +226,7 @@ fn child() {
         let mut before = None;
         for round in 0..NAMES.len() + rounds {
             // The first rounds allocate what stays.
-            let which = if round < NAMES.len() { round } else { world.random.below(NAMES.len() as u64) as usize };
+            let which = if round < NAMES.len() { round } else { world.random.usize(..NAMES.len()) };
             println!("{transport:?} round {round}: {}", NAMES[which]);
             world.disturb(which).await;
             world.call().await;

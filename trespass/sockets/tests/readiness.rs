@@ -10,6 +10,8 @@ use std::process::Command;
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use fastrand::Rng;
+
 /// The name of this variable is for the program; its value is the seed.
 const SEED: &str = "TRESPASS_SOCKETS_TEST_SEED";
 /// A time limit, in milliseconds, that only a lost event reaches.
@@ -26,22 +28,10 @@ struct End {
     has_shut: bool,
 }
 
-/// Numbers from a seed.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % limit
-    }
-
-    /// A length of at most this many bits; short ones are as likely as long ones.
-    fn length(&mut self, bits: u64) -> u64 {
-        let bits = self.below(bits);
-        1 + self.below(1 << bits)
-    }
+/// A length of at most this many bits; short ones are as likely as long ones.
+fn length(random: &mut Rng, bits: u64) -> u64 {
+    let bits = random.u64(..bits);
+    1 + random.u64(..1 << bits)
 }
 
 /// The byte at a place of a stream.
@@ -112,10 +102,10 @@ impl End {
     }
 
     /// One random call.
-    fn step(&mut self, random: &mut Random, peer: (u64, bool)) {
+    fn step(&mut self, random: &mut Rng, peer: (u64, bool)) {
         let left = peer.0 - self.received;
-        let length = random.length(19);
-        match random.below(9) {
+        let length = length(random, 19);
+        match random.u64(..9) {
             0..3 if !self.has_shut => self.write(length),
             0..5 => _ = self.read(length, peer),
             5 if left > 0 || peer.1 => {
@@ -142,13 +132,13 @@ impl End {
 }
 
 /// Both ends make random calls.
-fn call_at_random(random: &mut Random) {
+fn call_at_random(random: &mut Rng) {
     let mut ends = pair().map(|socket| {
         socket.set_nonblocking(true).unwrap();
         End { socket, sent: 0, received: 0, has_shut: false }
     });
     for step in 0..STEPS {
-        let at = random.below(2) as usize;
+        let at = random.usize(..2);
         let peer = (ends[1 - at].sent, ends[1 - at].has_shut);
         ends[at].step(random, peer);
         // One end stops early.
@@ -171,15 +161,15 @@ fn call_at_random(random: &mut Random) {
 
 /// A reader that waits for edges gets all bytes and the end. It takes a short read as the last one, as nginx does, which
 /// also counts what is left after a read that filled its buffer.
-fn follow_edges(random: &mut Random, counts: bool) {
+fn follow_edges(random: &mut Rng, counts: bool) {
     let [mut writer, reader] = pair();
     reader.set_nonblocking(true).unwrap();
     let mut reader = End { socket: reader, sent: 0, received: 0, has_shut: false };
-    let mut sizes = Random(random.below(u64::MAX) | 1);
+    let mut sizes = random.fork();
     let thread = thread::spawn(move || {
         let mut sent = 0;
         while sent < BYTES {
-            let end = (sent + sizes.length(18)).min(BYTES);
+            let end = (sent + length(&mut sizes, 18)).min(BYTES);
             writer.write_all(&(sent..end).map(byte).collect::<Vec<_>>()).unwrap();
             sent = end;
         }
@@ -193,7 +183,7 @@ fn follow_edges(random: &mut Random, counts: bool) {
         let mut left = u64::MAX;
         while left > 0 {
             let before = reader.received;
-            let length = random.length(17);
+            let length = length(random, 17);
             if !reader.read(length, peer) {
                 break;
             }
@@ -213,7 +203,7 @@ fn follow_edges(random: &mut Random, counts: bool) {
 }
 
 /// A writer that waits for edges sends all bytes. It takes a short write as the last one, as nginx does.
-fn write_at_edges(random: &mut Random) {
+fn write_at_edges(random: &mut Rng) {
     let [writer, mut reader] = pair();
     writer.set_nonblocking(true).unwrap();
     let mut writer = End { socket: writer, sent: 0, received: 0, has_shut: false };
@@ -227,7 +217,7 @@ fn write_at_edges(random: &mut Random) {
     while writer.sent < BYTES {
         epoll.wait();
         loop {
-            let (before, length) = (writer.sent, random.length(23).min(BYTES - writer.sent));
+            let (before, length) = (writer.sent, length(random, 23).min(BYTES - writer.sent));
             writer.write(length);
             if writer.sent < before + length || writer.sent == BYTES {
                 break;
@@ -264,7 +254,7 @@ impl Edges {
 #[ignore = "the other test runs it in processes of its own"]
 fn program() {
     let seed = env::var(SEED).unwrap().parse().unwrap();
-    let mut random = Random(seed);
+    let mut random = Rng::with_seed(seed);
     call_at_random(&mut random);
     follow_edges(&mut random, false);
     follow_edges(&mut random, true);

@@ -13,6 +13,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::common::{bytes, device, on_both, worker};
+use fastrand::Rng;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 use trespass::tokio::{Acceptor, Connection, revoke};
@@ -46,16 +47,6 @@ pub(crate) async fn pair(transport: Transport) -> (Connection, Connection) {
     let acceptor = Acceptor::bind_on(&server, device()).await.unwrap();
     let near = Connection::connect_on(&client, acceptor.local_addr(), None).await.unwrap();
     (near, acceptor.accept().await.unwrap())
-}
-
-/// A generator of numbers from a seed.
-pub(crate) struct Random(pub(crate) u64);
-
-impl Random {
-    pub(crate) fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
-        (self.0 >> 33) % limit
-    }
 }
 
 /// Polls a future once, and after this many wake-ups at most; then drops it.
@@ -155,17 +146,17 @@ fn dropped_futures_lose_no_message_and_no_wake_up() {
         for seed in 0..4 {
             let (near, far) = pair(transport).await;
             let sending = async {
-                let mut random = Random(seed);
+                let mut random = Rng::with_seed(seed);
                 let mut sent = VecDeque::new();
                 for number in 0..400 {
-                    let length = [0, 10, 3000, 20_000, 200_000][random.below(5) as usize];
+                    let length = [0, 10, 3000, 20_000, 200_000][random.usize(..5)];
                     let message = bytes(length, number);
-                    while polled(random.below(4), near.send(&message)).await.transpose().unwrap().is_none() {
+                    while polled(random.u64(..4), near.send(&message)).await.transpose().unwrap().is_none() {
                         tokio::task::yield_now().await;
                     }
                     sent.push_back(message);
-                    if random.below(8) == 0 {
-                        _ = polled(random.below(4), near.flush()).await.transpose().unwrap();
+                    if random.u64(..8) == 0 {
+                        _ = polled(random.u64(..4), near.flush()).await.transpose().unwrap();
                     }
                 }
                 near.flush().await.unwrap();
@@ -173,10 +164,10 @@ fn dropped_futures_lose_no_message_and_no_wake_up() {
                 sent
             };
             let receiving = async {
-                let mut random = Random(seed + 100);
+                let mut random = Rng::with_seed(seed + 100);
                 let mut received = Vec::new();
                 loop {
-                    match polled(random.below(3), far.recv()).await.transpose().unwrap() {
+                    match polled(random.u64(..3), far.recv()).await.transpose().unwrap() {
                         None => tokio::task::yield_now().await,
                         Some(Some(message)) => received.push(message.to_vec()),
                         Some(None) => return received,

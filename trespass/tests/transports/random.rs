@@ -4,22 +4,13 @@
 use std::io::{BufRead, ErrorKind, IoSlice, IoSliceMut, Read, Write};
 
 use crate::common::{bytes, on_both, pair};
+use fastrand::Rng;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use trespass::Transport;
 use trespass::net::{Reader, Shutdown, Stream};
 
 /// A time limit that only a lost wake-up reaches, in seconds.
 const LONG: i64 = 60;
-
-/// Numbers that depend on the seed alone.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 = self.0.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
-        (self.0 >> 33) as usize % end
-    }
-}
 
 /// One end, and the calls that it need not wait for.
 struct End {
@@ -48,11 +39,11 @@ impl End {
         self.may_write && !self.has_shut
     }
 
-    fn read(&mut self, random: &mut Random) {
-        let most = [1, 100, 20_000, 300_000][random.below(4)];
-        let mut some = vec![0; 1 + random.below(most)];
+    fn read(&mut self, random: &mut Rng) {
+        let most = [1, 100, 20_000, 300_000][random.usize(..4)];
+        let mut some = vec![0; 1 + random.usize(..most)];
         let mut stream = &self.stream;
-        let read = match random.below(4) {
+        let read = match random.usize(..4) {
             3 => {
                 let mut reader = Reader::new(self.stream.clone());
                 let taken = reader.fill_buf();
@@ -63,7 +54,7 @@ impl End {
                 })
             }
             0 => {
-                let at = random.below(some.len());
+                let at = random.usize(..some.len());
                 let (left, right) = some.split_at_mut(at);
                 stream.read_vectored(&mut [IoSliceMut::new(left), IoSliceMut::new(right)])
             }
@@ -74,7 +65,7 @@ impl End {
             Ok(count) => {
                 self.received.extend_from_slice(&some[..count]);
                 // A program may also wait although bytes are left.
-                self.may_read = random.below(3) != 0;
+                self.may_read = random.usize(..3) != 0;
             }
             Err(error) => {
                 assert_eq!(error.kind(), ErrorKind::WouldBlock, "{error}");
@@ -83,18 +74,18 @@ impl End {
         }
     }
 
-    fn write(&mut self, random: &mut Random) {
+    fn write(&mut self, random: &mut Rng) {
         let rest = &self.data[self.written..];
         let mut stream = &self.stream;
         if rest.is_empty() {
             self.has_shut = stream.shutdown(Shutdown::Write).is_ok();
             return;
         }
-        let most = [1, 100, 20_000, 300_000][random.below(4)];
-        let some = &rest[..rest.len().min(1 + random.below(most))];
-        let written = match random.below(3) {
+        let most = [1, 100, 20_000, 300_000][random.usize(..4)];
+        let some = &rest[..rest.len().min(1 + random.usize(..most))];
+        let written = match random.usize(..3) {
             0 => {
-                let (left, right) = some.split_at(random.below(some.len()));
+                let (left, right) = some.split_at(random.usize(..some.len()));
                 stream.write_vectored(&[IoSlice::new(left), IoSlice::new(right)])
             }
             _ => stream.write(some),
@@ -113,29 +104,29 @@ impl End {
     }
 
     /// Makes one call that need not wait, if there is one, or one that nothing has called for.
-    fn step(&mut self, random: &mut Random) {
+    fn step(&mut self, random: &mut Rng) {
         match (self.wants_read(), self.wants_write()) {
-            (true, true) if random.below(2) == 0 => self.read(random),
+            (true, true) if random.usize(..2) == 0 => self.read(random),
             (_, true) => self.write(random),
             (true, false) => self.read(random),
-            _ if random.below(20) == 0 && !self.has_ended => self.read(random),
-            _ if random.below(20) == 0 && !self.has_shut => self.write(random),
+            _ if random.usize(..20) == 0 && !self.has_ended => self.read(random),
+            _ if random.usize(..20) == 0 && !self.has_shut => self.write(random),
             _ => {}
         }
     }
 }
 
 fn run(transport: Transport, seed: u64) {
-    let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) + 1);
+    let mut random = Rng::with_seed(seed);
     let (left, right) = pair(transport);
     let [near, far] = [(left, 1), (right, 2)].map(|(connection, salt)| {
-        let length = random.below(3_000_000);
+        let length = random.usize(..3_000_000);
         End::new(Stream::from(connection), bytes(length, seed as usize * 2 + salt))
     });
     let mut ends = [near, far];
     while !ends.iter().all(|end| end.has_shut && end.has_ended) {
-        let which = random.below(2);
-        for _ in 0..1 + random.below(40) {
+        let which = random.usize(..2);
+        for _ in 0..1 + random.usize(..40) {
             ends[which].step(&mut random);
         }
         let is_over = ends.iter().all(|end| end.has_shut && end.has_ended);

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use fastrand::Rng;
 use trespass::{Placed, Transport};
 
 use crate::common::{bytes, device};
-use crate::futures::{Random, on_runtimes, pair, polled};
+use crate::futures::{on_runtimes, pair, polled};
 
 /// The READ of a dropped future goes on, and the message is received elsewhere, or in the same place.
 #[test]
@@ -98,9 +99,9 @@ fn tasks_that_receive_in_regions_share_the_messages() {
         let receivers = [1, 2].map(|seed| {
             let far = Arc::clone(&far);
             tokio::spawn(async move {
-                let (mut random, region, mut count) = (Random(seed), far.region(100_000).unwrap(), 0);
+                let (mut random, region, mut count) = (Rng::with_seed(seed), far.region(100_000).unwrap(), 0);
                 loop {
-                    let most = if random.below(4) == 0 { random.below(3) } else { u64::MAX };
+                    let most = if random.u64(..4) == 0 { random.u64(..3) } else { u64::MAX };
                     let Some(placed) = polled(most, far.recv_into_region(&region, 0..100_000)).await else {
                         tokio::task::yield_now().await;
                         continue;

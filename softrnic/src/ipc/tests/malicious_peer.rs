@@ -4,9 +4,9 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use fastrand::Rng;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, SocketFlags};
 
-use super::fuzz::common::party::Random;
 use crate::ipc::codec::{self, PART_WORDS, RESPONSE_WORDS};
 use crate::ipc::ring::{CONTROL, Consumer, Producer, Ring};
 use crate::ipc::session::{RING, SHARED};
@@ -90,7 +90,7 @@ pub(super) struct MaliciousPeer {
     sessions: Vec<Session>,
     /// A session whose responses the malicious peer never reads.
     unread: Option<Session>,
-    random: Random,
+    random: Rng,
     /// The function that returns the PSN that a target expects.
     expected: fn(u32) -> u32,
     /// These fields count what the malicious peer has done.
@@ -111,7 +111,7 @@ impl MaliciousPeer {
             gid: Gid([0; 16]),
             qkey: 0,
         };
-        let random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        let random = Rng::with_seed(seed);
         let (sessions, unread) = (Vec::new(), None);
         let (sessions_made, packets, words) = (0, 0, 0);
         Self { targets, victim, block, listener, sessions, unread, random, expected, sessions_made, packets, words }
@@ -122,11 +122,11 @@ impl MaliciousPeer {
     }
 
     fn one_in(&mut self, many: u64) -> bool {
-        self.random.next(many) == 0
+        self.random.u64(..many) == 0
     }
 
     fn pick<T: Copy>(&mut self, from: &[T]) -> T {
-        from[self.random.next(from.len() as u64) as usize]
+        from[self.random.usize(..from.len())]
     }
 
     /// Performs a random action.
@@ -136,9 +136,9 @@ impl MaliciousPeer {
         if self.sessions.is_empty() {
             return;
         }
-        let place = self.random.next(self.sessions.len() as u64) as usize;
+        let place = self.random.usize(..self.sessions.len());
         let mut session = self.sessions.swap_remove(place);
-        let is_over = match self.random.next(64) {
+        let is_over = match self.random.u64(..64) {
             0..40 if session.is_requester => self.send_requests(&mut session),
             0..40 => self.respond(&mut session),
             40..60 => self.read_responses(&mut session),
@@ -203,15 +203,15 @@ impl MaliciousPeer {
 
     /// Writes random words anywhere in the shared memory.
     fn scribble(&mut self, session: &Session) {
-        for _ in 0..=self.random.next(64) {
+        for _ in 0..=self.random.u64(..64) {
             let control = [0, 128, 256, 384, 512, 640, 768, 896];
-            let offset = match self.random.next(16) {
+            let offset = match self.random.u64(..16) {
                 0 => self.pick(&control),
-                1 => self.random.next(DATA as u64 / 8) as usize * 8,
-                _ => DATA + self.random.next((SHARED - DATA) as u64 / 8) as usize * 8,
+                1 => self.random.usize(..DATA / 8) * 8,
+                _ => DATA + self.random.usize(..(SHARED - DATA) / 8) * 8,
             };
-            let (before, random) = (session.shared.load(offset, Ordering::Relaxed), self.random.next(u64::MAX));
-            let near = self.random.next(4096).wrapping_sub(2048);
+            let (before, random) = (session.shared.load(offset, Ordering::Relaxed), self.random.u64(..));
+            let near = self.random.u64(..4096).wrapping_sub(2048);
             let values = [0, 1, 64, RING as u64, u64::MAX, random, before.wrapping_add(near), before.wrapping_add(64)];
             let value = self.pick(&values);
             session.shared.store(offset, value, Ordering::Release);
@@ -221,7 +221,7 @@ impl MaliciousPeer {
 
     /// Sends malformed data on the socket. Returns whether the malicious peer closed the socket.
     fn disturb_socket(&mut self, session: &Session) -> bool {
-        match self.random.next(8) {
+        match self.random.u64(..8) {
             0 => {
                 let _ = rustix::net::shutdown(&session.socket, Shutdown::Write);
                 self.one_in(2)
@@ -232,8 +232,8 @@ impl MaliciousPeer {
             }
             2 => true,
             _ => {
-                for _ in 0..self.random.next(300) {
-                    let length = self.random.next(200) as usize;
+                for _ in 0..self.random.u64(..300) {
+                    let length = self.random.usize(..200);
                     let _ =
                         rustix::net::send(&session.socket, &SENT[..length], SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
                 }
@@ -245,18 +245,14 @@ impl MaliciousPeer {
     /// Writes a packet, occasionally with a wrong length.
     fn put(&mut self, session: &mut Session, packet: &Packet) -> bool {
         let (words, count) = codec::encode(packet);
-        let length = if self.one_in(200) {
-            self.random.next(u64::from(MAX_PAYLOAD)) as u32
-        } else {
-            packet.length().min(MAX_PAYLOAD)
-        };
+        let length = if self.one_in(200) { self.random.u32(..MAX_PAYLOAD) } else { packet.length().min(MAX_PAYLOAD) };
         self.packets += 1;
         session.producer.put(&words[..count], Payload::Bytes(&SENT[..length as usize]), length, 0).is_ok()
     }
 
     /// Sends requests, some of which are invalid.
     fn send_requests(&mut self, session: &mut Session) -> bool {
-        for _ in 0..=self.random.next(16) {
+        for _ in 0..=self.random.u64(..16) {
             let part = self.part();
             let mut offset = part.offset;
             loop {
@@ -277,22 +273,22 @@ impl MaliciousPeer {
     fn part(&mut self) -> Part {
         let all = self.targets.clone();
         let target = self.pick(&all.targets);
-        let random = self.random.next(u64::MAX);
+        let random = self.random.u64(..);
         let (own, start) = (target.rkey, target.start);
-        let rkey = match self.random.next(4) {
+        let rkey = match self.random.u64(..4) {
             0 | 1 => own,
             2 => self.pick(&all.keys),
             _ => self.pick(&[0, u32::MAX, own ^ 1, own.wrapping_add(256), random as u32]),
         };
-        let address = match self.random.next(4) {
-            0 | 1 => start + self.random.next(64) * 8,
+        let address = match self.random.u64(..4) {
+            0 | 1 => start + self.random.u64(..64) * 8,
             2 => self.pick(&all.places),
             _ => {
                 let end = start + target.length;
                 self.pick(&[0, u64::MAX, u64::MAX - 7, start - 8, start - 1, end - 4, end, end - 8, start + 1, random])
             }
         };
-        let (immediate, whole) = (random as u32, self.random.next(u64::MAX));
+        let (immediate, whole) = (random as u32, self.random.u64(..));
         let operations = [
             Operation::Send,
             Operation::SendImmediate { immediate },
@@ -313,11 +309,11 @@ impl MaliciousPeer {
         let offset = if self.one_in(30) { self.pick(&[1, 16_384, length, u64::MAX, random]) } else { 0 };
         let has_data = operation.has_data();
         let sound = if has_data { length.saturating_sub(offset).min(u64::from(MAX_PAYLOAD)) as u32 } else { 0 };
-        let part_length = if self.one_in(100) { self.random.next(1 << 17) as u32 } else { sound };
+        let part_length = if self.one_in(100) { self.random.u32(..1 << 17) } else { sound };
         let psn = if self.one_in(4) { random as u32 & 0xff_ffff } else { (self.expected)(target.number) };
         let services = [Service::ReliableConnection, Service::UnreliableConnection, Service::UnreliableDatagram];
         let service = if self.one_in(20) { self.pick(&services) } else { target.service };
-        let number = match self.random.next(30) {
+        let number = match self.random.u64(..30) {
             0 => MULTICAST_NUMBER,
             1 => self.pick(&all.others),
             2 => random as u32 & 0xff_ffff,
@@ -368,13 +364,13 @@ impl MaliciousPeer {
 
     /// Responds to requests of the victim. Some of the responses are invalid.
     fn respond(&mut self, session: &mut Session) -> bool {
-        for _ in 0..=self.random.next(32) {
+        for _ in 0..=self.random.u64(..32) {
             let Ok(Some(words)) = session.consumer.next() else { break };
             let Ok(part) = codec::decode_part(&words) else { return true };
             if session.consumer.take(part.length).is_err() {
                 return true;
             }
-            for _ in 0..self.random.next(4) {
+            for _ in 0..self.random.u64(..4) {
                 let response = self.response_to(&part);
                 if !self.put(session, &Packet::Response(response)) {
                     return false;
@@ -387,12 +383,12 @@ impl MaliciousPeer {
 
     fn response_to(&mut self, part: &Part) -> Response {
         let request = &part.request;
-        let random = self.random.next(u64::MAX);
+        let random = self.random.u64(..);
         let others = self.targets.others.clone();
         let offset = self.pick(&[0, 0, 0, 16_384, 1, request.length, random % (1 << 31)]);
         let length = self.pick(&[0, 1, 8, 100, request.length.min(16_384) as u32, MAX_PAYLOAD]);
         let refusals = [Refusal::InvalidRequest, Refusal::AccessError(Fault::Key), Refusal::OperationError];
-        let kind = match self.random.next(16) {
+        let kind = match self.random.u64(..16) {
             0..6 => ResponseKind::Reply(Reply::Done { original: random }),
             6..12 => ResponseKind::Data { offset, length },
             12 => ResponseKind::Reply(Reply::NotReady { timer: 1 }),

@@ -9,6 +9,7 @@ use std::net::{Shutdown, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
+use fastrand::Rng;
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 use sideway_tests::process::{Lines, end_with_parent};
 use sideway_tests::usage::Usage;
@@ -16,7 +17,6 @@ use socket2::SockRef;
 
 use super::super::frame::MAGIC;
 use super::*;
-use crate::random::Random;
 
 /// This variable is set in the child process, which runs the server.
 const CHILD: &str = "STRIDE_TEST_NEIGHBOURS";
@@ -31,7 +31,7 @@ struct World {
     child: Child,
     contact: ControlOptions,
     address: SocketAddr,
-    random: Random,
+    random: Rng,
     latencies: Vec<Duration>,
 }
 
@@ -44,11 +44,11 @@ impl World {
         let mut child = command.spawn().unwrap();
         let address: SocketAddr = Lines::of(child.stdout.take().unwrap()).after("listens at ").parse().unwrap();
         let contact = ControlOptions { port: address.port(), family: None, timeout: LONG };
-        Self { child, contact, address, random: Random::new(seed), latencies: Vec::new() }
+        Self { child, contact, address, random: Rng::with_seed(seed), latencies: Vec::new() }
     }
 
     fn below(&mut self, end: u64) -> usize {
-        self.random.below(end) as usize
+        self.random.u64(..end) as usize
     }
 
     fn bytes(&mut self, most: u64) -> Vec<u8> {

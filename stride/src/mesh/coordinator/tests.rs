@@ -2,16 +2,17 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::net::{IpAddr, Ipv4Addr};
 
+use fastrand::Rng;
+
 use super::results::MAX_TEXT;
 use super::*;
 use crate::mesh::message::Test;
 use crate::mesh::schedule::{Mode, rounds};
 use crate::plan::Measure;
-use crate::random::Random;
 use crate::report::sample;
 
-fn milliseconds(random: &mut Random, limit: u64) -> Duration {
-    Duration::from_millis(1 + random.below(limit))
+fn milliseconds(random: &mut Rng, limit: u64) -> Duration {
+    Duration::from_millis(1 + random.u64(..limit))
 }
 
 const JOIN: Duration = Duration::from_secs(60);
@@ -69,7 +70,7 @@ enum Event {
 }
 
 struct Simulation {
-    random: Random,
+    random: Rng,
     kinds: Vec<Kind>,
     events: BinaryHeap<Reverse<(Duration, Event)>>,
     /// The tests that each rank takes part in.
@@ -82,7 +83,7 @@ struct Simulation {
 impl Simulation {
     fn new(seed: u64, kinds: Vec<Kind>) -> Self {
         let ranks = kinds.len();
-        let random = Random::new(seed);
+        let random = Rng::with_seed(seed);
         Self {
             random,
             kinds,
@@ -207,18 +208,18 @@ impl Simulation {
 fn large_mesh_with_bad_ranks_ends_with_a_cell_per_pair() {
     for seed in 1..=4 {
         let ranks = if seed % 2 == 0 { 256 } else { 255 };
-        let mut random = Random::new(seed);
+        let mut random = Rng::with_seed(seed);
         let mut kinds = vec![Kind::Good; ranks as usize];
         for _ in 0..24 {
             let at = Duration::from_secs(2) + milliseconds(&mut random, 600_000);
-            let kind = match random.below(5) {
+            let kind = match random.u64(..5) {
                 0 => Kind::Dies(at),
                 1 => Kind::Hangs(at),
                 2 => Kind::Late,
                 3 => Kind::Breaks(at),
                 _ => Kind::Absent,
             };
-            kinds[random.below(ranks.into()) as usize] = kind;
+            kinds[random.usize(..ranks as usize)] = kind;
         }
         let bad: Vec<_> = kinds.iter().map(|kind| *kind != Kind::Good).collect();
         let (results, time) = Simulation::new(seed, kinds).run(settings(ranks, &[Mode::Quiet]));
@@ -395,16 +396,16 @@ fn texts_of_ranks_are_cut_and_cleaned() {
 #[test]
 fn damaged_messages_cause_no_panic() {
     use crate::mesh::message::{frame, message};
-    let mut random = Random::new(42);
-    let row = |random: &mut Random| match random.below(3) {
-        0 => sample::latency_row(64, 1 + random.below(1000)),
-        other => sample::bandwidth_row(if other == 1 { 64 } else { 128 }, random.below(1 << 40)),
+    let mut random = Rng::with_seed(42);
+    let row = |random: &mut Rng| match random.u64(..3) {
+        0 => sample::latency_row(64, 1 + random.u64(..1000)),
+        other => sample::bandwidth_row(if other == 1 { 64 } else { 128 }, random.u64(..1 << 40)),
     };
     for _ in 0..3000 {
         let mut new = begun();
         for _ in 0..4 {
-            let test = random.below(3);
-            let report = match random.below(4) {
+            let test = random.u64(..3);
+            let report = match random.u64(..4) {
                 0 => Report::Listening { test, port: 7 },
                 1 => Report::Alive { test },
                 2 => Report::Join(join(0, 2)),
@@ -415,12 +416,12 @@ fn damaged_messages_cause_no_panic() {
                 }
             };
             let mut frame = frame(&report).unwrap();
-            for _ in 0..random.below(3) {
-                let at = random.below(frame.body.len() as u64) as usize;
-                frame.body[at] = b"0123456789-e.,:[]{}\"nx"[random.below(22) as usize];
+            for _ in 0..random.u64(..3) {
+                let at = random.usize(..frame.body.len());
+                frame.body[at] = b"0123456789-e.,:[]{}\"nx"[random.usize(..22)];
             }
             if let Ok(report) = message::<Report>(&frame) {
-                let rank = u32::try_from(random.below(2)).unwrap();
+                let rank = random.u32(..2);
                 new.report(rank, report, Duration::from_millis(1));
             }
         }

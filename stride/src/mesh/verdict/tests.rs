@@ -1,6 +1,7 @@
+use fastrand::Rng;
+
 use super::*;
 use crate::mesh::schedule::rounds;
-use crate::random::Random;
 use crate::report::sample;
 
 fn ranks(count: Rank) -> Vec<RankInfo> {
@@ -15,6 +16,11 @@ fn ranks(count: Rank) -> Vec<RankInfo> {
     (0..count).map(rank).collect()
 }
 
+/// Returns a number from a distribution that is almost normal, with mean 0 and standard deviation 1.
+fn normal(random: &mut Rng) -> f64 {
+    (0..12).map(|_| random.f64()).sum::<f64>() - 6.0
+}
+
 /// Returns the verdict on a mesh whose noise has this standard deviation. `share` is the speed of a cell.
 fn judged(
     count: Rank,
@@ -24,11 +30,11 @@ fn judged(
     is_latency: bool,
     share: &dyn Fn(u32, Rank, Rank) -> f64,
 ) -> Verdict {
-    let mut random = Random::new(seed);
+    let mut random = Rng::with_seed(seed);
     let mut cells = Vec::new();
     for (round, number) in rounds(count, rails, &[Mode::Quiet], None).into_iter().zip(0..) {
         for (from, to) in round.pairs {
-            let speed = share(round.rail, from, to) * (noise * random.normal()).exp();
+            let speed = share(round.rail, from, to) * (noise * normal(&mut random)).exp();
             let rows = match is_latency {
                 false => vec![sample::bandwidth_row(1 << 20, (20_000.0 * speed) as u64)],
                 true => vec![sample::latency_row(64, (2_000_000.0 / speed) as u64)],
@@ -168,10 +174,10 @@ fn failed_and_missing_cells_do_not_disturb_the_others() {
 fn cells_without(lost: &[Rank]) -> (Vec<Cell>, Vec<RankInfo>) {
     let mut ranks = ranks(8);
     lost.iter().for_each(|rank| ranks[*rank as usize].error = Some("it left".to_owned()));
-    let (mut cells, mut random) = (Vec::new(), Random::new(5));
+    let (mut cells, mut random) = (Vec::new(), Rng::with_seed(5));
     for (from, to) in rounds(8, 1, &[Mode::Quiet], None).into_iter().flat_map(|round| round.pairs) {
         let is_lost = lost.contains(&from) || lost.contains(&to);
-        let messages = (20_000.0 * (0.05 * random.normal()).exp()) as u64;
+        let messages = (20_000.0 * (0.05 * normal(&mut random)).exp()) as u64;
         let rows = if is_lost { Vec::new() } else { vec![sample::bandwidth_row(64, messages)] };
         let error = is_lost.then(|| "no route".to_owned());
         cells.push(Cell { round: 0, mode: Mode::Quiet, rail: 0, from, to, seconds: None, rows, error });

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use fastrand::Rng;
 use sideway::ibverbs::AccessFlags;
 use sideway::ibverbs::completion::{CompletionRecord, WorkCompletionFlags, WorkCompletionStatus};
 use sideway::ibverbs::device::DeviceInfo;
@@ -53,25 +54,19 @@ struct Message {
     to: usize,
 }
 
-struct Random(u64);
+struct Lists(Rng);
 
-impl Random {
-    /// The generator of Knuth's MMIX; its high bits are the random ones.
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) as usize % limit
-    }
-
+impl Lists {
     /// Most messages are short. The lengths around those of a TCP segment, and around a page, occur often.
     fn length(&mut self) -> usize {
-        match self.below(5000) {
-            0 => LONGEST - self.below(2),
-            1..50 => (64 << 10) - 1 + self.below(3),
-            50..300 => 4095 + self.below(3),
-            300..1500 => 1400 + self.below(64),
+        match self.0.usize(..5000) {
+            0 => LONGEST - self.0.usize(..2),
+            1..50 => (64 << 10) - 1 + self.0.usize(..3),
+            50..300 => 4095 + self.0.usize(..3),
+            300..1500 => 1400 + self.0.usize(..64),
             1500..1700 => 0,
             1700..1900 => 1,
-            _ => 1 + self.below(200),
+            _ => 1 + self.0.usize(..200),
         }
     }
 
@@ -80,7 +75,7 @@ impl Random {
         let (mut list, mut to) = (Vec::new(), 0);
         while list.len() < remaining.min(LIST) {
             let is_last = list.len() + 1 == remaining.min(LIST) || to > MEMORY - 2 * LONGEST - 4 * GAP;
-            let kind = match self.below(4) {
+            let kind = match self.0.usize(..4) {
                 _ if is_last => Kind::SendInvalidate,
                 0 => Kind::Send,
                 1 => Kind::SendSolicited,
@@ -89,7 +84,7 @@ impl Random {
             };
             // siw responds to an empty read with as many bytes as to the read before.
             let length = self.length().max(usize::from(kind == Kind::Read));
-            let mut from = self.below(PATTERN - LONGEST);
+            let mut from = self.0.usize(..PATTERN - LONGEST);
             if length < SHORT {
                 from -= (from % PAGE).saturating_sub(PAGE - SHORT);
             }
@@ -209,9 +204,9 @@ pub(super) fn receive_all(listener: &Listener, count: usize) {
     // The initiator must send first.
     succeeded(&end.completions_until(|record| record.wr_id == CREDIT));
 
-    let (mut random, mut received) = (Random(1), 0);
+    let (mut lists, mut received) = (Lists(Rng::with_seed(1)), 0);
     while received < count {
-        let list = random.list(count - received);
+        let list = lists.list(count - received);
         let is_receive = |kind| matches!(kind, Kind::Send | Kind::SendSolicited | Kind::SendInvalidate);
         for (number, message) in list.iter().enumerate().filter(|(_, message)| is_receive(message.kind)) {
             end.receive(number as u64, &memories.target, message.to, message.length);
@@ -264,9 +259,9 @@ pub(super) fn send_all(address: &str, count: usize) {
     batch.construct_wr(hello, WorkRequestFlags::Signaled).setup_send().give(Range::of(&control, 0, 0));
     batch.post().unwrap_or_else(|error| panic!("{error}"));
 
-    let (mut random, mut sent, mut has_credit) = (Random(1), 0, false);
+    let (mut lists, mut sent, mut has_credit) = (Lists(Rng::with_seed(1)), 0, false);
     while sent < count {
-        let list = random.list(count - sent);
+        let list = lists.list(count - sent);
         if !has_credit {
             succeeded(&end.completions_until(|record| record.wr_id == CREDIT));
         }
