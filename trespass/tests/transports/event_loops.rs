@@ -25,6 +25,8 @@ struct Echo {
     connection: Connection,
     waiting: VecDeque<Buf>,
     has_ended: bool,
+    /// Whether everything was answered. A signal for a call that has succeeded meanwhile may still follow.
+    is_served: bool,
 }
 
 impl Echo {
@@ -67,15 +69,18 @@ fn serve(acceptor: &Acceptor) {
                         Ok(connection) => {
                             let token = Token(echoes.len() + 1);
                             watch(&poll, connection.descriptor().unwrap().as_raw_fd(), token);
-                            echoes.insert(token, Echo { connection, waiting: VecDeque::new(), has_ended: false });
+                            let (waiting, has_ended, is_served) = (VecDeque::new(), false, false);
+                            echoes.insert(token, Echo { connection, waiting, has_ended, is_served });
                         }
                         Err(error) => break assert_eq!(error.kind(), ErrorKind::WouldBlock, "{error}"),
                     }
                 }
             } else if let Some(echo) = echoes.get_mut(&event.token())
+                && !echo.is_served
                 && echo.run()
             {
                 echo.connection.shutdown().unwrap();
+                echo.is_served = true;
                 served += 1;
             }
         }
