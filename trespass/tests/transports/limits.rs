@@ -90,12 +90,20 @@ fn child() {
 
     let new_worker = || try_worker(transport, LONG);
 
+    let threads = || fs::read_dir("/proc/self/task").unwrap().count();
+    let running = threads();
     let before = limit_address_space(MORE);
     let (workers, refused) = until_refused(200, new_worker);
     println!("{} workers, then: {}", workers.len(), refused.as_ref().unwrap());
     assert_eq!(refused.unwrap().kind(), io::ErrorKind::OutOfMemory);
     established.echo(b"after workers").unwrap();
     drop(workers);
+    // A worker returns its memory before its own thread ends, which takes time on a busy machine.
+    let begun = Instant::now();
+    while threads() > running {
+        assert!(begun.elapsed() < LONG, "the threads of the workers do not end");
+        std::thread::sleep(Duration::from_millis(1));
+    }
     let (pairs, refused) = until_refused(400, || Pair::new(&client, &acceptor));
     println!("{} connections, then: {refused:?}", pairs.len());
     established.echo(b"after connections").unwrap();
