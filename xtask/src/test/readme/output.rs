@@ -67,6 +67,9 @@ fn word(word: &str) -> String {
 /// The length of the number or address at the start of a text, or 0.
 fn figure(text: &str) -> usize {
     let length = |is_part: fn(char) -> bool| text.find(|letter| !is_part(letter)).unwrap_or(text.len());
+    if let Some(digits) = text.strip_prefix("0x") {
+        return 2 + digits.find(|letter: char| !letter.is_ascii_hexdigit()).unwrap_or(digits.len());
+    }
     let address = length(|letter| letter.is_ascii_hexdigit() || ":.".contains(letter));
     if text[..address].matches(':').count() > 1 {
         return address;
@@ -90,6 +93,7 @@ mod tests {
             ("core 0: 0.848 us one way", "core 0: 12.1 us one way\n"),
             ("a 64 KiB  1,000  -", "a 2 KiB 5 0.1"),
             ("at 127.0.0.1:7471, GID 0: ::ffff:1.2.3.4.", "at 10.0.0.7:1, GID 2: fe80::a:b."),
+            ("[12] qp 0xb7d000, lkey 0x1", "[3] qp 0x12, lkey 0xff"),
             ("first\n…\nlast", "first\na\nlast\nb\nlast"),
             ("first\n…", "first"),
             ("a … c … e", "a b, b c d e"),
