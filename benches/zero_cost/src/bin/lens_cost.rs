@@ -64,8 +64,8 @@ impl What {
         match (self, interface) {
             (Self::Idle, Interface::Basic) => 3.0,
             (Self::Idle, Interface::Extended) => 110.0,
-            (_, Interface::Basic) => 70.0,
-            (_, Interface::Extended) => 220.0,
+            (_, Interface::Basic) => 90.0,
+            (_, Interface::Extended) => 230.0,
         }
     }
 }
