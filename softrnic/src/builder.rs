@@ -9,7 +9,7 @@ use thiserror::Error;
 use crate::sys::{fork, unpoisoned};
 use crate::verbs::limits::Profile;
 use crate::verbs::{completion_event, device, files, table};
-use crate::{cm, wiring};
+use crate::{cm, control, wiring};
 
 /// Name of the environment variable that lists the devices to register. [`Builder::new`] describes its format.
 pub const DEVICES_VARIABLE: &str = "SOFTRNIC_DEVICES";
@@ -106,6 +106,7 @@ impl Builder {
                 }
                 .map_err(RegisterError::Provider)?;
                 wiring::connect();
+                control::socket::enable();
                 *registered = Some(asked);
                 Ok(())
             }

@@ -70,11 +70,9 @@ pub(super) unsafe fn present(context: *mut ibv_context) -> Result<(), Errno> {
     if unsafe { Condition::of(context) }.is_removed() { Err(Errno::IO) } else { Ok(()) }
 }
 
-/// Forgets a device that was removed. Its context stays open, because the program may use it. Returns the context.
-pub(super) fn forget(device: *mut ibv_device) -> Option<*mut ibv_context> {
-    let mut opened = unpoisoned(OPENED.get().lock());
-    let place = opened.iter().position(|open| open.device == device)?;
-    Some(opened.remove(place).context)
+/// Forgets a device that was removed. Its context stays open, because the program may use it.
+pub(super) fn forget(device: *mut ibv_device) {
+    unpoisoned(OPENED.get().lock()).retain(|open| open.device != device);
 }
 
 /// Whether the port of the device for connections is down.

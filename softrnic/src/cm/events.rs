@@ -71,11 +71,8 @@ pub(super) fn no_datagram() -> rdma_ud_param {
 /// Ends the connections of the identifiers on a device that was removed, and queues the event that reports this.
 pub(crate) fn device_removed(device: &Device) {
     let mut world = world();
-    let Some(context) = super::device::forget(device.as_c()) else { return };
-    // SAFETY: all identifiers are alive.
-    let is_on_device = |id: &&Identifier| id.state != State::Destroyed && unsafe { (*id.c).verbs } == context;
-    let ids: Vec<usize> = world.ids.values().filter(is_on_device).map(|id| id.c.addr()).collect();
-    for id in ids {
+    super::device::forget(device.as_c());
+    for id in world.on_device(device) {
         world.end_stream(id, &[]);
         world.set_deadline(id, None);
         if let Ok(identifier) = world.id(id) {
@@ -85,6 +82,14 @@ pub(crate) fn device_removed(device: &Device) {
         world.close_link(id);
         world.stop_listening(id);
         world.put(Pending::new(id, event_type::RDMA_CM_EVENT_DEVICE_REMOVAL));
+    }
+}
+
+/// Queues an event on each identifier of a device, which reports that the address of the device has changed.
+pub(crate) fn address_changed(device: &Device) {
+    let mut world = world();
+    for id in world.on_device(device) {
+        world.put(Pending::new(id, event_type::RDMA_CM_EVENT_ADDR_CHANGE));
     }
 }
 
@@ -173,6 +178,15 @@ fn wait_after_destroy() -> Errno {
 }
 
 impl World {
+    /// Returns the identifiers on a device.
+    fn on_device(&self, device: &Device) -> Vec<usize> {
+        // SAFETY: all identifiers are alive, and so are their contexts, which belong to this provider.
+        let is_on_device =
+            |id: &&Identifier| unsafe { (*id.c).verbs.as_ref() }.is_some_and(|on| on.device == device.as_c());
+        let ids = self.ids.values().filter(|id| id.state != State::Destroyed);
+        ids.filter(is_on_device).map(|id| id.c.addr()).collect()
+    }
+
     /// Takes the next event in the queue, and counts it as reported.
     fn next(&mut self, channel: usize) -> Result<Option<Pending>, Errno> {
         let found = self.channels.get_mut(&channel).ok_or_else(|| unknown(Errno(libc::EBADF)))?;

@@ -63,7 +63,7 @@ use crate::sys::thread::Place;
 use crate::sys::unpoisoned;
 
 pub(crate) use self::channel::port_changed;
-pub(crate) use self::events::device_removed;
+pub(crate) use self::events::{address_changed, device_removed};
 pub(crate) use self::table::table;
 
 /// The whole state of the connection manager. Objects are identified by the addresses of their C structs.

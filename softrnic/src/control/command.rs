@@ -1,8 +1,11 @@
 //! Commands as texts.
 
 use std::str::{FromStr, SplitWhitespace};
+use std::time::Duration;
 
-use super::{Device, Error};
+use rdma_mummy_sys::ibv_wc_status;
+
+use super::{Device, Error, QueuePair, Refusal};
 
 /// What a [`Command`] does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +19,20 @@ pub enum Action {
     Remove,
     /// `device arrive`: [`Device::arrive`].
     Arrive,
+    /// `address change`: [`Device::change_address`].
+    ChangeAddress,
+    /// `delay TIME`, such as `250us`, `10ms` or `1s`: [`Device::delay`].
+    Delay(Duration),
+    /// `rate BYTES` for each second, or `rate unlimited`: [`Device::limit_rate`].
+    Rate(u64),
+    /// `memory BYTES` or `memory unlimited`: [`Device::limit_memory`].
+    Memory(Option<u64>),
+    /// `qp NUMBER fail STATUS`: [`QueuePair::fail`].
+    Fail(u32, ibv_wc_status),
+    /// `qp NUMBER refuse REASON`: [`QueuePair::refuse`].
+    Refuse(u32, Refusal),
+    /// `qp NUMBER fatal`: [`QueuePair::break_down`].
+    BreakDown(u32),
 }
 
 /// A fault as a text: the words of the [`Action`], and then optionally `on` and the name of a device. Without a name, it
@@ -35,6 +52,12 @@ impl Command {
     ///
     /// The [`Error`] of the first device that fails.
     pub fn run(&self) -> Result<(), Error> {
+        match self.action {
+            Action::Fail(number, status) => return QueuePair::numbered(number).map(|pair| pair.fail(status)),
+            Action::Refuse(number, refusal) => return QueuePair::numbered(number).map(|pair| pair.refuse(refusal)),
+            Action::BreakDown(number) => return QueuePair::numbered(number).map(|pair| pair.break_down()),
+            _ => {}
+        }
         let devices = match &self.device {
             Some(name) => vec![Device::named(name)?],
             None => Device::all().collect(),
@@ -44,6 +67,11 @@ impl Command {
             Action::PortUp => device.port_up(),
             Action::Remove => device.remove(),
             Action::Arrive => device.arrive(),
+            Action::ChangeAddress => device.change_address(),
+            Action::Delay(delay) => device.delay(delay),
+            Action::Rate(rate) => device.limit_rate(rate),
+            Action::Memory(limit) => device.limit_memory(limit),
+            Action::Fail(..) | Action::Refuse(..) | Action::BreakDown(_) => Ok(()),
         })
     }
 }
@@ -53,7 +81,15 @@ impl FromStr for Command {
 
     fn from_str(text: &str) -> Result<Self, ParseError> {
         let mut words = Words(text.split_whitespace());
-        let action = words.choose::<Rest>(&[("port", port), ("device", device)])?(&mut words)?;
+        let action = words.choose::<Rest>(&[
+            ("port", port),
+            ("device", device),
+            ("address", address),
+            ("delay", delay),
+            ("rate", rate),
+            ("memory", memory),
+            ("qp", queue_pair),
+        ])?(&mut words)?;
         let device = match words.0.next() {
             None => None,
             Some("on") => Some(words.next("the name of a device")?.to_owned()),
@@ -72,6 +108,16 @@ struct Words<'t>(SplitWhitespace<'t>);
 impl<'t> Words<'t> {
     fn next(&mut self, expected: &str) -> Result<&'t str, ParseError> {
         self.0.next().ok_or_else(|| unexpected(None, expected))
+    }
+
+    /// Takes a number, or `unlimited`.
+    fn limit(&mut self, expected: &str) -> Result<Option<u64>, ParseError> {
+        match self.next(expected)? {
+            "unlimited" => Ok(None),
+            word => {
+                word.parse().ok().filter(|limit| *limit > 0).map(Some).ok_or_else(|| unexpected(Some(word), expected))
+            }
+        }
     }
 
     /// Takes a word, and returns its value.
@@ -95,6 +141,62 @@ fn port(words: &mut Words<'_>) -> Result<Action, ParseError> {
 fn device(words: &mut Words<'_>) -> Result<Action, ParseError> {
     words.choose(&[("remove", Action::Remove), ("arrive", Action::Arrive)])
 }
+
+fn address(words: &mut Words<'_>) -> Result<Action, ParseError> {
+    words.choose(&[("change", Action::ChangeAddress)])
+}
+
+fn delay(words: &mut Words<'_>) -> Result<Action, ParseError> {
+    const UNITS: [(&str, u64); 3] = [("us", 1), ("ms", 1_000), ("s", 1_000_000)];
+    let expected = "a time such as 250us, 10ms or 1s";
+    let word = words.next(expected)?;
+    let time = UNITS.iter().find_map(|(unit, factor)| {
+        let number: u64 = word.strip_suffix(unit)?.parse().ok()?;
+        number.checked_mul(*factor).map(Duration::from_micros)
+    });
+    time.map(Action::Delay).ok_or_else(|| unexpected(Some(word), expected))
+}
+
+fn rate(words: &mut Words<'_>) -> Result<Action, ParseError> {
+    words.limit("bytes per second, or unlimited").map(|limit| Action::Rate(limit.unwrap_or(0)))
+}
+
+fn memory(words: &mut Words<'_>) -> Result<Action, ParseError> {
+    words.limit("bytes, or unlimited").map(Action::Memory)
+}
+
+fn queue_pair(words: &mut Words<'_>) -> Result<Action, ParseError> {
+    type Status = ibv_wc_status;
+    let expected = "the number of a queue pair";
+    let word = words.next(expected)?;
+    let number = word.parse().map_err(|_| unexpected(Some(word), expected))?;
+    let rest: fn(&mut Words<'_>, u32) -> Result<Action, ParseError> = words.choose::<RestOfPair>(&[
+        ("fail", |words, number| {
+            let status = words.choose(&[
+                ("retry_exc", Status::IBV_WC_RETRY_EXC_ERR),
+                ("rnr_retry_exc", Status::IBV_WC_RNR_RETRY_EXC_ERR),
+                ("rem_access", Status::IBV_WC_REM_ACCESS_ERR),
+                ("rem_inv_req", Status::IBV_WC_REM_INV_REQ_ERR),
+                ("rem_op", Status::IBV_WC_REM_OP_ERR),
+                ("loc_prot", Status::IBV_WC_LOC_PROT_ERR),
+                ("loc_len", Status::IBV_WC_LOC_LEN_ERR),
+                ("loc_qp_op", Status::IBV_WC_LOC_QP_OP_ERR),
+                ("bad_resp", Status::IBV_WC_BAD_RESP_ERR),
+            ]);
+            status.map(|status| Action::Fail(number, status))
+        }),
+        ("refuse", |words, number| {
+            let reasons =
+                [("access", Refusal::Access), ("invalid", Refusal::Invalid), ("operation", Refusal::Operation)];
+            words.choose(&reasons).map(|refusal| Action::Refuse(number, refusal))
+        }),
+        ("fatal", |_, number| Ok(Action::BreakDown(number))),
+    ])?;
+    rest(words, number)
+}
+
+/// Parses the words after the number of a queue pair.
+type RestOfPair = fn(&mut Words<'_>, u32) -> Result<Action, ParseError>;
 
 fn unexpected(word: Option<&str>, expected: &str) -> ParseError {
     ParseError { word: word.map(str::to_owned), expected: expected.to_owned() }
@@ -121,6 +223,26 @@ mod tests {
         assert_eq!(parsed("port down"), Ok((Action::PortDown, None)));
         assert_eq!(parsed("device remove"), Ok((Action::Remove, None)));
         assert_eq!(parsed("device arrive"), Ok((Action::Arrive, None)));
+        let ten = Duration::from_millis(10);
+        let actions = [
+            ("address change", Action::ChangeAddress),
+            ("delay 10ms", Action::Delay(ten)),
+            ("rate 5", Action::Rate(5)),
+            ("rate unlimited", Action::Rate(0)),
+            ("memory 4096", Action::Memory(Some(4096))),
+            ("memory unlimited", Action::Memory(None)),
+            ("qp 7 fail rem_op", Action::Fail(7, ibv_wc_status::IBV_WC_REM_OP_ERR)),
+            ("qp 7 refuse access", Action::Refuse(7, Refusal::Access)),
+            ("qp 7 fatal", Action::BreakDown(7)),
+        ];
+        for (text, action) in actions {
+            assert_eq!(parsed(text), Ok((action, None)), "{text}");
+        }
+        for text in
+            ["delay 10", "delay 99999999999999999999s", "rate 0", "rate -1", "memory x", "qp x fatal", "qp 1 fail ok"]
+        {
+            assert!(parsed(text).is_err(), "{text}");
+        }
         assert_eq!(parsed(" port  up on soft1 "), Ok((Action::PortUp, Some("soft1".to_owned()))));
     }
 

@@ -16,18 +16,24 @@
 //! These functions must not be called between `ibv_wr_start` and `ibv_wr_complete` of a queue pair.
 
 mod command;
+pub(crate) mod socket;
 
 use std::io;
+use std::sync::Arc;
+use std::time::Duration;
 
-use rdma_mummy_sys::ibv_event_type;
+use rdma_mummy_sys::{ibv_event_type, ibv_wc_status};
 use thiserror::Error;
 
 pub use self::command::{Action, Command, ParseError};
+pub use self::socket::CONTROL_VARIABLE;
 use crate::qp::registry::QpRegistry;
 use crate::verbs::async_event::AsyncEvent;
 use crate::verbs::context::raise;
 use crate::verbs::device::{self, Slot};
 use crate::verbs::port::PORT;
+use crate::wire::bytes::Fault;
+use crate::wire::message;
 use crate::{cm, wiring};
 
 /// A soft device of this process.
@@ -91,7 +97,7 @@ impl Device {
             return Err(Error::Removed { name: self.name() });
         }
         for pair in QpRegistry::of_process().of_device(device.condition()) {
-            pair.device_removed();
+            pair.end_by_fault(false);
         }
         cm::device_removed(device);
         raise(device, &AsyncEvent::of_device(ibv_event_type::IBV_EVENT_DEVICE_FATAL));
@@ -106,6 +112,52 @@ impl Device {
     /// [`Error::Present`] if the device was not removed.
     pub fn arrive(self) -> Result<(), Error> {
         if self.0.arrive() { Ok(()) } else { Err(Error::Present { name: self.name() }) }
+    }
+
+    /// Raises `RDMA_CM_EVENT_ADDR_CHANGE` on the identifiers of the device, as the kernel does when a bond fails over. The
+    /// addresses stay the same.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Removed`] if the device was removed.
+    pub fn change_address(self) -> Result<(), Error> {
+        cm::address_changed(self.present()?);
+        Ok(())
+    }
+
+    /// Delays each message that queue pairs of the device send. Zero ends the delay.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Removed`] if the device was removed.
+    pub fn delay(self, delay: Duration) -> Result<(), Error> {
+        let condition = self.present()?.condition();
+        condition.set_delay(delay);
+        wiring::condition_changed(condition);
+        Ok(())
+    }
+
+    /// Limits the bandwidth of the messages that queue pairs of the device send, in bytes per second. Zero ends the limit.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Removed`] if the device was removed.
+    pub fn limit_rate(self, bytes_per_second: u64) -> Result<(), Error> {
+        let condition = self.present()?.condition();
+        condition.set_rate(bytes_per_second);
+        wiring::condition_changed(condition);
+        Ok(())
+    }
+
+    /// Limits the memory that is registered at the same time, in bytes. Registrations beyond the limit fail with
+    /// `ENOMEM`. `None` ends the limit.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Removed`] if the device was removed.
+    pub fn limit_memory(self, bytes: Option<u64>) -> Result<(), Error> {
+        self.present()?.condition().set_limit(bytes.unwrap_or(u64::MAX));
+        Ok(())
     }
 
     fn set_port(self, is_down: bool) -> Result<(), Error> {
@@ -126,6 +178,54 @@ impl Device {
     }
 }
 
+/// A queue pair of a soft device of this process.
+#[derive(Clone, Debug)]
+pub struct QueuePair(Arc<crate::qp::QueuePair>);
+
+/// The reason for which a queue pair refuses a request of its peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// `IBV_WC_REM_ACCESS_ERR` at the requester, and `IBV_EVENT_QP_ACCESS_ERR`.
+    Access,
+    /// `IBV_WC_REM_INV_REQ_ERR` at the requester, and `IBV_EVENT_QP_REQ_ERR`.
+    Invalid,
+    /// `IBV_WC_REM_OP_ERR` at the requester, and `IBV_EVENT_QP_ACCESS_ERR`.
+    Operation,
+}
+
+impl QueuePair {
+    /// Returns the queue pair with this number.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoQueuePair`] if no soft device of this process has one.
+    pub fn numbered(number: u32) -> Result<Self, Error> {
+        QpRegistry::of_process().find(number).map(Self).ok_or(Error::NoQueuePair { number })
+    }
+
+    /// Makes the next message that the queue pair sends complete with this status, which is not that of success. Later
+    /// requests are flushed. The peer does not notice it: see [`refuse`](Self::refuse).
+    pub fn fail(&self, status: ibv_wc_status) {
+        self.0.fail_next(status);
+    }
+
+    /// Makes the queue pair refuse the next message that it receives. Both queue pairs then fail, as after a request that
+    /// violates access rights.
+    pub fn refuse(&self, refusal: Refusal) {
+        self.0.refuse_next(match refusal {
+            Refusal::Access => message::Refusal::AccessError(Fault::Rights),
+            Refusal::Invalid => message::Refusal::InvalidRequest,
+            Refusal::Operation => message::Refusal::OperationError,
+        });
+    }
+
+    /// Moves the queue pair to the error state, flushes its requests, and raises `IBV_EVENT_QP_FATAL`.
+    pub fn break_down(&self) {
+        self.0.end_by_fault(true);
+    }
+}
+
 /// The reason why a fault cannot be made.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
@@ -143,6 +243,12 @@ pub enum Error {
     Removed {
         /// The name of the device.
         name: String,
+    },
+    /// No queue pair has this number.
+    #[error("no queue pair of a soft device has the number {number}; choose a `qp_num` of this process")]
+    NoQueuePair {
+        /// The number.
+        number: u32,
     },
     /// The device cannot arrive, because it was not removed.
     #[error("device {name} is present; remove it first")]

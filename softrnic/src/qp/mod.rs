@@ -53,6 +53,7 @@ pub(crate) use datagram::check_sum;
 pub(crate) use send::batch::Batch;
 pub(crate) use send::work::{Destination, SendWork};
 
+use self::gate::Faults;
 use self::recv::Responder;
 use self::route::Route;
 use self::send::inbox::Inbox;
@@ -109,6 +110,8 @@ pub(crate) struct QueuePair {
     /// The inbox, whose lock is the innermost one.
     inbox: Mutex<Inbox>,
     route: Route,
+    /// The faults that the next messages meet.
+    faults: Faults,
 }
 
 impl QueuePair {
@@ -134,6 +137,7 @@ impl QueuePair {
             inbox: Mutex::new(Inbox::new(attempt)),
             pending: AtomicU8::new(0),
             route,
+            faults: Faults::default(),
         });
         QpRegistry::of_process().enter(&pair);
         if pair.parts.condition.hinders() {
@@ -418,6 +422,8 @@ impl QueuePair {
         deferred_run::run(&self.deferred, &self.requester, |requester| {
             if self.is_gated() {
                 requester.forget_peer();
+            } else {
+                requester.departures.clear();
             }
             requester.run(self);
         })

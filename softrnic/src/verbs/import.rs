@@ -28,7 +28,8 @@ pub(crate) unsafe extern "C" fn import_mr(pd: *mut ibv_pd, handle: u32) -> *mut 
         return failure::null(NO_SUCH);
     };
     let c = ibv_mr { context: domain.c.context, pd, addr: ptr::null_mut(), length, handle, lkey, rkey };
-    MemoryRegion { c, region, is_plain: false, uses: Mutex::new(vec![domain.usage.begin()]) }.into_c()
+    let (uses, registered) = (Mutex::new(vec![domain.usage.begin()]), Mutex::default());
+    MemoryRegion { c, region, is_plain: false, uses, registered }.into_c()
 }
 
 /// `ibv_unimport_mr(mr)`: the region stays registered.

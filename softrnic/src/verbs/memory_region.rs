@@ -18,6 +18,7 @@ use crate::sys::errno::Errno;
 use crate::sys::unpoisoned;
 use crate::sys::usage::Use;
 use crate::wire::bytes::Fault;
+use crate::wire::condition::{Condition, Registered};
 
 const ZERO_BASED: Access = ibv_access_flags::IBV_ACCESS_ZERO_BASED.0;
 
@@ -30,6 +31,8 @@ pub(crate) struct MemoryRegion {
     pub(super) is_plain: bool,
     /// The use of the protection domain and of other objects. `ibv_rereg_mr` may change the domain.
     pub(super) uses: Mutex<Vec<Use>>,
+    /// The memory as it counts against the limit of the device, if it is memory of the program.
+    pub(super) registered: Mutex<Option<Registered>>,
 }
 
 // SAFETY: a `MemoryRegion` starts with an `ibv_mr`.
@@ -61,6 +64,14 @@ pub(super) unsafe fn make(pd: *mut ibv_pd, parts: Parts) -> *mut ibv_mr {
     // SAFETY: the context of a live domain is alive.
     let context = unsafe { Context::of(domain.c.context) };
     let is_plain = matches!(backing, Backing::Host(_));
+    let condition = |context| {
+        // SAFETY: the context of a live domain is alive, and belongs to this provider.
+        unsafe { Condition::of(context) }
+    };
+    let registered = match is_plain.then(|| condition(domain.c.context).register(length as u64)).transpose() {
+        Ok(registered) => Mutex::new(registered),
+        Err(errno) => return failure::null(errno),
+    };
     let rkey_of = |key| if matches!(backing, Backing::Null) { 0 } else { key };
     match Memory::of_process().register(&domain.domain, backing.clone(), length as u64, iova, access) {
         Ok(region) => {
@@ -76,7 +87,7 @@ pub(super) unsafe fn make(pd: *mut ibv_pd, parts: Parts) -> *mut ibv_mr {
             context.exports.enter_region(&c, &region);
             let mut uses = more;
             uses.push(domain.usage.begin());
-            MemoryRegion { c, region, is_plain, uses: Mutex::new(uses) }.into_c()
+            MemoryRegion { c, region, is_plain, uses: Mutex::new(uses), registered }.into_c()
         }
         Err(errno) => failure::null(errno),
     }
@@ -244,6 +255,15 @@ pub(crate) unsafe extern "C" fn rereg_mr(
         return ibv_rereg_mr_err_code::IBV_REREG_MR_ERR_CMD.0;
     }
     // SAFETY: guaranteed by the caller.
+    let condition = unsafe { Condition::of((*mr).context) };
+    let added = match (flags & TRANSLATION != 0).then(|| condition.register(length as u64)).transpose() {
+        Ok(added) => added,
+        Err(errno) => {
+            failure::minus_one(errno);
+            return ibv_rereg_mr_err_code::IBV_REREG_MR_ERR_CMD.0;
+        }
+    };
+    // SAFETY: guaranteed by the caller.
     let domain = (flags & DOMAIN != 0).then(|| unsafe { ProtectionDomain::of(pd) });
     let change = Change {
         domain: domain.map(|domain| &*domain.domain),
@@ -263,6 +283,7 @@ pub(crate) unsafe extern "C" fn rereg_mr(
     if flags & TRANSLATION != 0 {
         // SAFETY: as above.
         unsafe {
+            *unpoisoned((*object).registered.lock()) = added;
             (*mr).addr = address;
             (*mr).length = length;
             Context::of((*mr).context).exports.enter_region(&*mr, region);

@@ -1,6 +1,7 @@
 //! `ibv_open_device`, and the functions of a context.
 
 use std::mem;
+use std::sync::OnceLock;
 
 use rdma_mummy_sys::{ibv_context, ibv_device, verbs_context};
 
@@ -20,12 +21,23 @@ pub(crate) unsafe extern "C" fn open_device(device: *mut ibv_device) -> *mut ibv
     }
     match Context::open(device, verbs) {
         Ok(context) => {
+            if let Some(call) = ON_OPEN.get() {
+                call();
+            }
             let context = Box::into_raw(Box::new(context));
             // SAFETY: `context` is on the heap.
             unsafe { &raw mut (*context).verbs.context }
         }
         Err(errno) => failure::null(errno),
     }
+}
+
+/// The function that is called when a device is opened.
+static ON_OPEN: OnceLock<fn()> = OnceLock::new();
+
+/// Sets the function that is called when a device is opened. Only the first call has an effect.
+pub(crate) fn on_open(call: fn()) {
+    let _ = ON_OPEN.set(call);
 }
 
 /// Sets the functions of a context. A null pointer marks an unsupported function.

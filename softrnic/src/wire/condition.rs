@@ -1,12 +1,38 @@
 //! The condition of a device, which `control` changes.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::sys::clock;
+use crate::sys::errno::Errno;
 
 /// The condition of a device. QPs read it only while it hinders them: see `QueuePair::condition_changed`.
 #[derive(Debug)]
 pub(crate) struct Condition {
     is_down: AtomicBool,
     is_removed: AtomicBool,
+    /// The number of bytes of registered memory, and its limit.
+    registered: AtomicU64,
+    limit: AtomicU64,
+    /// The delay of each message in nanoseconds.
+    delay: AtomicU64,
+    /// The bandwidth in bytes per second, or zero.
+    rate: AtomicU64,
+    /// The time until which earlier messages use the bandwidth.
+    busy_until: AtomicU64,
+}
+
+/// Registered memory that counts against the limit of its device.
+#[derive(Debug)]
+pub(crate) struct Registered {
+    condition: &'static Condition,
+    length: u64,
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        self.condition.registered.fetch_sub(self.length, Ordering::SeqCst);
+    }
 }
 
 /// The condition of QPs without a device.
@@ -14,12 +40,64 @@ pub(crate) static HEALTHY: Condition = Condition::new();
 
 impl Condition {
     pub(crate) const fn new() -> Self {
-        Self { is_down: AtomicBool::new(false), is_removed: AtomicBool::new(false) }
+        Self {
+            is_down: AtomicBool::new(false),
+            is_removed: AtomicBool::new(false),
+            registered: AtomicU64::new(0),
+            limit: AtomicU64::new(u64::MAX),
+            delay: AtomicU64::new(0),
+            rate: AtomicU64::new(0),
+            busy_until: AtomicU64::new(0),
+        }
     }
 
     /// Whether the QPs of the device must read the condition before they send or receive a message.
     pub(crate) fn hinders(&self) -> bool {
-        self.is_down()
+        self.is_down() || self.is_slow()
+    }
+
+    pub(crate) fn is_slow(&self) -> bool {
+        self.delay.load(Ordering::SeqCst) != 0 || self.rate.load(Ordering::SeqCst) != 0
+    }
+
+    pub(crate) fn set_delay(&self, delay: Duration) {
+        self.delay.store(delay.as_nanos().try_into().unwrap_or(u64::MAX), Ordering::SeqCst);
+    }
+
+    /// Sets the bandwidth in bytes per second, or zero for no limit.
+    pub(crate) fn set_rate(&self, rate: u64) {
+        self.rate.store(rate, Ordering::SeqCst);
+    }
+
+    /// Returns how long a message of this length must wait before it is sent, and uses the bandwidth for it.
+    pub(crate) fn departure(&self, length: u64) -> Duration {
+        let now = clock::device();
+        let rate = self.rate.load(Ordering::SeqCst);
+        let mut end = now;
+        if rate != 0 {
+            let time = u128::from(length) * 1_000_000_000 / u128::from(rate);
+            let end_after = |busy: u64| busy.max(now).saturating_add(u64::try_from(time).unwrap_or(u64::MAX));
+            let update = |busy| Some(end_after(busy));
+            end = self.busy_until.fetch_update(Ordering::SeqCst, Ordering::SeqCst, update).map_or(now, end_after);
+        }
+        Duration::from_nanos((end - now).saturating_add(self.delay.load(Ordering::SeqCst)))
+    }
+
+    /// Sets the maximum number of bytes of registered memory.
+    pub(crate) fn set_limit(&self, limit: u64) {
+        self.limit.store(limit, Ordering::SeqCst);
+    }
+
+    /// Counts memory that is registered.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM` if the memory exceeds the limit.
+    pub(crate) fn register(&'static self, length: u64) -> Result<Registered, Errno> {
+        let limit = self.limit.load(Ordering::SeqCst);
+        let add = |registered: u64| registered.checked_add(length).filter(|sum| *sum <= limit);
+        let added = self.registered.fetch_update(Ordering::SeqCst, Ordering::SeqCst, add);
+        added.map(|_| Registered { condition: self, length }).map_err(|_| Errno::NO_MEMORY)
     }
 
     /// Whether the port is down, so that the device sends and receives nothing.

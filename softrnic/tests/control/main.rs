@@ -6,6 +6,7 @@ mod child;
 #[path = "../common/mod.rs"]
 mod common;
 
+mod faults;
 mod port;
 mod removal;
 

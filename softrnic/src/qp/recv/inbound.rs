@@ -145,8 +145,12 @@ impl Responder {
         carrier: &Arc<dyn Carrier>,
     ) -> (Option<Reply>, bool) {
         let request = &part.request;
-        if !self.is_accepted(pair, request) || !is_sound(part) {
+        if !is_sound(part) {
             return (Some(Reply::Silence), false);
+        }
+        if !self.is_accepted(pair, request) {
+            let (reply, has_failed) = self.ignore(pair, request);
+            return (Some(reply), has_failed);
         }
         // If a sender begins a message, it has finished or abandoned the previous one.
         self.end_arriving();

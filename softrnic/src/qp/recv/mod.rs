@@ -124,7 +124,7 @@ impl Responder {
         exchange: &mut dyn Exchange,
     ) -> (Reply, bool) {
         if !self.is_accepted(pair, request) {
-            return (Reply::Silence, false);
+            return self.ignore(pair, request);
         }
         let result = self.perform(pair, request, exchange);
         self.finish(pair, request, result)
@@ -133,6 +133,18 @@ impl Responder {
     /// Whether a message can be handled now, and belongs to this QP.
     pub(in crate::qp) fn is_accepted(&self, pair: &QueuePair, request: &Request) -> bool {
         pair.is_reached() && pair.state().receives() && self.is_for_us(pair, request)
+    }
+
+    /// Returns the reply to a message that is not accepted, which is none unless a fault refuses the message.
+    #[cold]
+    pub(in crate::qp) fn ignore(&mut self, pair: &QueuePair, request: &Request) -> (Reply, bool) {
+        if pair.state().receives()
+            && self.is_for_us(pair, request)
+            && let Some(refusal) = pair.take_refusal()
+        {
+            return self.finish(pair, request, Err(Stop::Refused(refusal)));
+        }
+        (Reply::Silence, false)
     }
 
     /// Finishes a message and returns its reply.

@@ -1,6 +1,7 @@
 //! The requester, which executes the requests of the send queue in order. A request to a peer in this process completes
 //! before the next one begins. Several requests to another process can be in flight.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
@@ -28,7 +29,7 @@ pub(in crate::qp) struct Requester {
     /// The number of used slots. A move to RESET replaces the counter, because earlier completions may still decrement
     /// the old one.
     used_slots: Arc<AtomicU32>,
-    wait: Wait,
+    pub(in crate::qp) wait: Wait,
     /// The number of requests that have finished without a completion since the last completion.
     unreported: u32,
     silences_left: u8,
@@ -38,7 +39,9 @@ pub(in crate::qp) struct Requester {
     peer: Peer,
     pub(in crate::qp) flight: InFlight,
     /// The alarm that is set for the end of `wait`.
-    alarm: NextCall,
+    pub(in crate::qp) alarm: NextCall,
+    /// When a slow device sends the requests from the one at the index [`InFlight::next`] on.
+    pub(in crate::qp) departures: VecDeque<Instant>,
 }
 
 impl Requester {
@@ -56,6 +59,7 @@ impl Requester {
             not_ready_left: 0,
             has_reported_drained: false,
             peer: Peer::default(),
+            departures: VecDeque::new(),
         }
     }
 
@@ -97,6 +101,7 @@ impl Requester {
     /// Clears the send queue when the QP is reset or closed.
     pub(in crate::qp) fn forget(&mut self, pair: &QueuePair) {
         self.flight.clear(pair);
+        self.departures.clear();
         self.ring.clear();
         self.used_slots = Arc::default();
         self.unreported = 0;
@@ -108,6 +113,7 @@ impl Requester {
     /// Completes all requests as flushed.
     pub(in crate::qp) fn flush(&mut self, pair: &QueuePair) {
         self.flight.clear(pair);
+        self.departures.clear();
         while !self.ring.is_empty() {
             self.finish(pair, ibv_wc_status::IBV_WC_WR_FLUSH_ERR, 0);
         }
@@ -203,7 +209,7 @@ impl Requester {
                 true
             }
             Wait::Space => true,
-            Wait::NotReady(until) => self.is_past(pair, until),
+            Wait::NotReady(until) | Wait::Departure(until) => self.is_past(pair, until),
             // On a network, the peer would detect the missing packet when the next packet arrives, and would request a
             // retransmission.
             Wait::SilenceForEver => true,
@@ -267,6 +273,7 @@ impl Requester {
 
     /// Marks the requests in flight as not sent, so that they are sent again.
     fn go_back(&mut self, pair: &QueuePair) {
+        self.departures.clear();
         if !self.flight.is_empty() {
             self.flight.go_back(pair);
         }

@@ -33,6 +33,8 @@ pub(crate) enum Wait {
     No,
     /// The request is a multicast datagram, and a carrier to its group is full.
     Space,
+    /// The device is slow, and sends the request at this time.
+    Departure(Instant),
     /// The peer has no receive posted. The request is retried at this time.
     NotReady(Instant),
     /// The peer does not respond. The request is retried at this time.

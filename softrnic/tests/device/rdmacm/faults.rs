@@ -73,6 +73,12 @@ fn removal_ends_the_identifiers_of_the_device() {
     let (listener, port) = sides[1].listen(TCP, 0);
     let [active, passive] = connected(&sides, port);
     let resolved = sides[0].resolved(TCP, port);
+    command("address change");
+    for side in &sides {
+        for _ in 0..2 {
+            side.expect(event_type::RDMA_CM_EVENT_ADDR_CHANGE);
+        }
+    }
     command("device remove");
     for side in &sides {
         for _ in 0..2 {
