@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use std::{env, fs, process};
 
 use rdma_mummy_sys::*;
+use sideway_test_names::Folder;
 use softrnic::control;
 
 use crate::child::is_alone;
@@ -145,7 +146,8 @@ fn serve() {
 
 #[test]
 fn other_process_sends_commands() {
-    let folder = env::temp_dir().join(format!("softrnic-control-{}", process::id()));
+    let parent = Folder::new();
+    let folder = parent.path().join("control");
     let mut child = Command::new(env::current_exe().unwrap());
     child.args(["--exact", "faults::serve", "--nocapture"]).env(ROLE, "1").env("SOFTRNIC_CONTROL", &folder);
     let mut child = child.stdout(Stdio::piped()).process_group(0).spawn().unwrap();
@@ -162,5 +164,4 @@ fn other_process_sends_commands() {
     assert!(ask("port down on soft9\n").starts_with("error: no soft device is named soft9"));
     assert_eq!(ask("port down on soft0\n"), "ok");
     assert_eq!(child.wait().unwrap().code(), Some(7));
-    fs::remove_dir_all(folder).unwrap();
 }
