@@ -6,7 +6,7 @@ use sideway_tests::errors;
 
 /// Command lines that fail. Each entry contains the command line, the value of the environment variable, the exit
 /// status, the cause and the remedy.
-const FAILURES: [(&str, Option<&str>, i32, &str, &str); 11] = [
+const FAILURES: [(&str, Option<&str>, i32, &str, &str); 12] = [
     ("", None, 2, "no command given", "see `softrnic-run --help`"),
     ("--library ibv_devinfo", None, 2, "unknown option --library", "see `softrnic-run --help`"),
     ("-x ibv_devinfo", None, 2, "unknown option -x", "see `softrnic-run --help`"),
@@ -23,6 +23,7 @@ const FAILURES: [(&str, Option<&str>, i32, &str, &str); 11] = [
         "correct or unset ",
     ),
     ("--libraries /bin/sh", Some("/no-such-folder"), 126, "/no-such-folder/libibverbs.so.1: no such file", "unset "),
+    ("--control 1 port down", None, 2, "--control needs the folder", "set SOFTRNIC_CONTROL"),
     ("--libraries /bin/sh", None, 126, "libibverbs.so.1: no such file", "build it with `cargo xtask preload`"),
 ];
 
@@ -30,7 +31,7 @@ const FAILURES: [(&str, Option<&str>, i32, &str, &str); 11] = [
 fn errors_name_the_cause_and_the_remedy() {
     for (line, variable, status, cause, remedy) in FAILURES {
         let mut command = Command::new(env!("CARGO_BIN_EXE_softrnic-run"));
-        command.args(line.split_whitespace()).env_remove("SOFTRNIC_PRELOAD");
+        command.args(line.split_whitespace()).env_remove("SOFTRNIC_PRELOAD").env_remove("SOFTRNIC_CONTROL");
         if let Some(value) = variable {
             command.env("SOFTRNIC_PRELOAD", value);
         }

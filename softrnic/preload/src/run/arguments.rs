@@ -9,6 +9,7 @@ pub(crate) const HELP: &str = "\
 Run an RDMA program with softrnic, a software NIC for any Linux machine
 
 Usage: softrnic-run [OPTIONS] COMMAND [ARGUMENT]...
+       softrnic-run --control PID FAULT...
 
 The program finds the device soft0 after the system's devices. softrnic-run
 installs nothing and does not change the program.
@@ -17,6 +18,8 @@ Options:
       --libraries  Replace libibverbs.so.1 and librdmacm.so.1 [default: preload]
                    For machines without them
       --no-devices Add no devices, for a library with other uses: see lens
+      --control PID  Send a fault to a running process, such as `port down`
+                   Needs SOFTRNIC_CONTROL here and there
   -h, --help       Print help
   -V, --version    Print version
 
@@ -24,6 +27,7 @@ Environment:
   SOFTRNIC_DEVICES       Names separated by commas, or a number
                          [default: soft0,softiw0]
   SOFTRNIC_PROFILE       `connectx`: the limits of that NIC [default: none]
+  SOFTRNIC_CONTROL       Folder of the control sockets [default: none]
   SOFTRNIC_PEERS         0 disables connections to other processes [default: 1]
   RDMA_MUMMY_RDMACM      librdmacm of `system` or `softrnic`
                          [default: system, if it has a device]
@@ -35,6 +39,7 @@ Examples:
   softrnic-run ibv_devinfo
   softrnic-run ibv_rc_pingpong -g 0 &
   softrnic-run ibv_rc_pingpong -g 0 127.0.0.1
+  softrnic-run --control 4711 port down on soft0
 ";
 
 /// How the loader finds softrnic.
@@ -51,6 +56,11 @@ pub(crate) enum Method {
 pub(crate) enum Request {
     Help,
     Version,
+    /// Send a command to the process with this ID.
+    Control {
+        process: u32,
+        command: String,
+    },
     /// `devices`: whether the program gets softrnic's.
     Run {
         method: Method,
@@ -72,6 +82,12 @@ pub(crate) fn parse(words: Vec<OsString>) -> Result<Request, Refusal> {
             Some("-V" | "--version") if options => return Ok(Request::Version),
             Some("--libraries") if options => method = Method::Libraries,
             Some("--no-devices") if options => devices = false,
+            Some("--control") if options => {
+                let process = words.next().and_then(|word| word.to_str()?.parse().ok());
+                let process = process.ok_or_else(|| misused("--control needs the ID of a process".to_owned()))?;
+                let command: Vec<_> = words.map(|word| word.to_string_lossy().into_owned()).collect();
+                return Ok(Request::Control { process, command: command.join(" ") });
+            }
             Some("--") if options => options = false,
             Some(option) if options && option.starts_with('-') => {
                 return Err(misused(format!("unknown option {option}")));
@@ -104,12 +120,14 @@ mod tests {
 
     #[test]
     fn usage_error_suggests_help() {
-        for line in ["", "--libraries", "--", "--preload x"] {
+        for line in ["", "--libraries", "--", "--preload x", "--control", "--control x port up"] {
             let refusal = parsed(line).unwrap_err();
             assert_eq!(refusal.code, MISUSED, "{line}");
             assert!(refusal.text.contains("--help"), "{}", refusal.text);
         }
         assert_eq!(parsed("--help x"), Ok(Request::Help));
+        let control = Request::Control { process: 7, command: "port down".to_owned() };
+        assert_eq!(parsed("--control 7 port down"), Ok(control));
         assert_eq!(parsed("-V"), Ok(Request::Version));
     }
 

@@ -1,10 +1,12 @@
-//! `softrnic-run COMMAND…`: runs a program with softrnic's devices.
+//! `softrnic-run COMMAND…`: runs a program with softrnic's devices. `softrnic-run --control PID FAULT…` sends a fault to
+//! such a program.
 //!
 //! `arguments` parses the command line. `program` finds the program, and rejects programs into which the loader would
 //! not preload softrnic. `library` finds the library. This process then sets the variable and executes the program.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command for the terminal")]
 
 mod arguments;
+mod control;
 mod library;
 mod program;
 
@@ -60,6 +62,7 @@ fn run(words: Vec<OsString>) -> Result<(), Refusal> {
     match arguments::parse(words)? {
         Request::Help => print!("{HELP}"),
         Request::Version => println!("softrnic-run {}", env!("CARGO_PKG_VERSION")),
+        Request::Control { process, command } => control::send(process, &command)?,
         Request::Run { method, devices, program, arguments } => {
             return Err(become_program(method, devices, &program, &arguments));
         }
