@@ -353,3 +353,47 @@ fn messages_in_flight_survive_a_port_that_is_down_for_a_moment() {
     assert_eq!(other.execute(&format!("holds 0 {LENGTH} 7")), "true");
     close(side);
 }
+
+/// A fault at the responder fails both ends.
+#[test]
+fn refusal_reaches_the_other_process() {
+    let (side, mut other) = connected("rc");
+    assert_eq!(other.execute("receive 1 0 8"), "done");
+    assert_eq!(other.execute(&format!("control qp {} refuse access", other.number)), "done");
+    side.send(ibv_wr_opcode::IBV_WR_SEND, 2, &mut [side.piece(0, 8)], |_| {});
+    assert_eq!(side.wait().status, ibv_wc_status::IBV_WC_REM_ACCESS_ERR);
+    assert!(other.execute("wait").starts_with(&format!("1 {} ", ibv_wc_status::IBV_WC_WR_FLUSH_ERR.0)));
+    close(side);
+}
+
+/// The device of the peer is removed.
+#[test]
+fn requests_to_a_removed_device_fail() {
+    let (side, mut other) = connected("rc");
+    assert_eq!(other.execute("receive 1 0 8"), "done");
+    assert_eq!(other.execute("control device remove"), "done");
+    side.send(ibv_wr_opcode::IBV_WR_SEND, 2, &mut [side.piece(0, 8)], |_| {});
+    assert_eq!(side.wait().status, ibv_wc_status::IBV_WC_RETRY_EXC_ERR);
+    close(side);
+}
+
+/// The delay of each message does not change the order or the number of messages.
+#[test]
+fn slow_device_sends_all_messages_in_order() {
+    if !is_alone("peers::slow_device_sends_all_messages_in_order") {
+        return;
+    }
+    let (side, mut other) = connected("rc");
+    for text in ["delay 2ms", "rate 100000000"] {
+        assert_eq!(text.parse::<softrnic::control::Command>().unwrap().run(), Ok(()));
+    }
+    for id in 0..16 {
+        assert_eq!(other.execute(&format!("receive {id} 0 100000")), "done");
+        side.send(ibv_wr_opcode::IBV_WR_SEND, id, &mut [side.piece(0, 100_000)], |_| {});
+    }
+    for id in 0..16 {
+        side.done(id);
+        assert_eq!(other.execute("wait"), format!("{id} 0 100000 {}", ibv_wc_opcode::IBV_WC_RECV.0));
+    }
+    close(side);
+}
