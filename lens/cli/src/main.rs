@@ -4,6 +4,7 @@
 #![expect(clippy::print_stderr, reason = "a command for the terminal")]
 
 mod counts;
+mod ctl;
 mod run;
 
 use std::process::ExitCode;
@@ -21,11 +22,13 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Task {
     Run(run::Run),
+    Ctl(ctl::Ctl),
 }
 
 fn main() -> ExitCode {
     let result = match Arguments::parse().task {
         Task::Run(task) => run::main(task),
+        Task::Ctl(task) => Err(ctl::main(task)),
     };
     result.unwrap_or_else(|refusal| {
         eprintln!("lens: {}", refusal.text);

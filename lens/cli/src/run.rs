@@ -11,7 +11,7 @@ use std::{env, io};
 use clap::Args;
 use rdma_lens::environment::{self, FAULTS, FORMAT, METRICS, SEED, TRACE, VARIABLES};
 
-use crate::counts;
+use crate::{counts, ctl};
 
 /// Run a program, and show each call, request and completion of its RDMA devices
 #[derive(Args, Debug)]
@@ -57,6 +57,12 @@ pub(crate) struct Refusal {
     pub(crate) code: u8,
 }
 
+impl Refusal {
+    pub(crate) fn new(text: String) -> Self {
+        Self { text, code: CANNOT_RUN }
+    }
+}
+
 /// The exit status that shells use for a command that cannot be run.
 const CANNOT_RUN: u8 = 126;
 /// The command that sets up the library.
@@ -64,13 +70,15 @@ const RUNNER: &str = "softrnic-run";
 
 /// Runs the program. Returns its exit status, or the reason why it cannot be run.
 pub(crate) fn main(task: Run) -> Result<ExitCode, Refusal> {
-    execute(task).map_err(|text| Refusal { text, code: CANNOT_RUN })
+    execute(task).map_err(Refusal::new)
 }
 
 fn execute(task: Run) -> Result<ExitCode, String> {
-    let runner = runner(env::current_exe().ok().as_deref(), env::var_os("PATH").as_deref())
-        .ok_or_else(|| format!("cannot find {RUNNER} beside lens or in PATH; build both with `cargo xtask preload`"))?;
-    let mut command = Command::new(runner);
+    let mut command = Command::new(find_runner()?);
+    // Without the folder, the program runs, and `lens ctl` does not find it.
+    if let Ok(folder) = ctl::make_folder() {
+        command.env(ctl::FOLDER, folder);
+    }
     VARIABLES.iter().for_each(|name| _ = command.env_remove(name));
     let output = prepare(task.output.as_deref())?;
     if let Some(address) = task.metrics {
@@ -115,6 +123,12 @@ fn absolute(path: &Path) -> Result<PathBuf, String> {
 }
 
 /// Finds `softrnic-run`.
+pub(crate) fn find_runner() -> Result<PathBuf, String> {
+    runner(env::current_exe().ok().as_deref(), env::var_os("PATH").as_deref())
+        .ok_or_else(|| format!("cannot find {RUNNER} beside lens or in PATH; build both with `cargo xtask preload`"))
+}
+
+/// The file beside this program, or the first one in the path.
 fn runner(own: Option<&Path>, path: Option<&std::ffi::OsStr>) -> Option<PathBuf> {
     let beside = own.and_then(|file| Some(file.parent()?.join(RUNNER)));
     let in_path = path.into_iter().flat_map(env::split_paths).map(|folder| folder.join(RUNNER));
