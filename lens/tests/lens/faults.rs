@@ -131,9 +131,10 @@ fn faults_end_with_the_lens() {
     let session = Session::with_faults("each post: fail with ENOMEM");
     let mut pair = Loopback::<BasicQueuePair>::new(QueueKind::Basic);
     post(&mut pair, 1).unwrap_err();
-    drop(session);
+    let _turn = session.end();
     post(&mut pair, 2).unwrap();
     pair.near.success();
+    drop(pair);
 }
 
 /// Devices that know one command.

@@ -46,6 +46,12 @@ impl Session {
         Self::new(Format::Json, |builder| builder.faults(schedule.parse().unwrap(), 1))
     }
 
+    /// Ends the lens. Until the turn is dropped, no other test installs one.
+    pub(crate) fn end(self) -> MutexGuard<'static, ()> {
+        self.lens.finish().unwrap();
+        self._turn
+    }
+
     /// Ends the trace, and returns it.
     pub(crate) fn text(self) -> String {
         self.lens.finish().unwrap();
