@@ -200,7 +200,7 @@ impl Builder {
         process::watch();
         let lens = Lens { is_finished: false, generation: process::generation() };
         border::install()?;
-        state::forget_in_children();
+        state::watch_forks(trace::forked);
         if let Some((format, sink)) = self.trace {
             trace::start(format, sink).map_err(InstallError::Thread)?;
         }

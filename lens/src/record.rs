@@ -87,6 +87,9 @@ pub enum What {
         program: String,
         /// Its process.
         process: u32,
+        /// The time of this record by the host's clock, in nanoseconds since 1970.
+        #[serde(default)]
+        clock: u64,
     },
 }
 
@@ -222,7 +225,7 @@ impl fmt::Display for What {
                 took.map_or(Ok(()), |took| write!(f, " after {:.1} us", took as f64 / 1000.0))
             }
             What::Dropped { moments } => write!(f, "{moments} records are missing: the trace was too slow"),
-            What::Start { program, process } => write!(f, "{program}, process {process}"),
+            What::Start { program, process, .. } => write!(f, "{program}, process {process}"),
         }
     }
 }

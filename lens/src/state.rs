@@ -35,8 +35,8 @@ pub(crate) fn switch_off(what: u8) {
     ON.fetch_and(!what, Ordering::Release);
 }
 
-/// Switches everything off in children that are forked, which have neither the thread of the trace nor, perhaps, free locks.
-pub(crate) fn forget_in_children() {
+/// Records each fork. Switches everything off in children that are forked, which have neither the thread of the trace nor, perhaps, free locks.
+pub(crate) fn watch_forks(in_parent: extern "C" fn()) {
     extern "C" fn in_child() {
         ON.store(0, Ordering::Relaxed);
         IS_CHILD.store(true, Ordering::Relaxed);
@@ -44,9 +44,9 @@ pub(crate) fn forget_in_children() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         if !cfg!(miri) {
-            // SAFETY: the handler only writes to an atomic. If the registration fails for lack of memory, children keep
-            // the lens.
-            unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+            // SAFETY: in the child, the handler only writes to an atomic. That of the parent has no requirements. If the
+            // registration fails for lack of memory, children keep the lens.
+            unsafe { libc::pthread_atfork(None, Some(in_parent), Some(in_child)) };
         }
     });
 }

@@ -11,7 +11,7 @@ use rdma_mummy_sys::*;
 
 use super::adopt::{self, Leaving};
 use super::outcome::{Outcome, errno, failure_text, set_errno};
-use super::show::{Arguments, Show, push_attributes};
+use super::show::{Arguments, Show, gid, push, push_attributes};
 use crate::state::{self, COUNT, FAULTS, TRACE};
 use crate::{count, faults, trace};
 
@@ -101,6 +101,13 @@ trait Argument: Show {
     /// The call has succeeded, and did not destroy the object.
     unsafe fn adopt(self, _verb: &str) {}
 
+    /// Appends the queue pair that `verb` has made for an identifier.
+    ///
+    /// # Safety
+    ///
+    /// As for [`adopt`](Self::adopt).
+    unsafe fn show_pair(self, _verb: &str, _to: &mut Arguments) {}
+
     /// The records of what `verb` is about to destroy.
     ///
     /// # Safety
@@ -173,6 +180,13 @@ impl Argument for *mut rdma_cm_id {
         unsafe { adopt_identifier(self, verb) };
     }
 
+    unsafe fn show_pair(self, verb: &str, to: &mut Arguments) {
+        if matches!(verb, "rdma_create_qp" | "rdma_create_qp_ex") {
+            // SAFETY: guaranteed by the caller; the call has just made the queue pair.
+            unsafe { self.as_ref().into_iter().for_each(|id| id.qp.show("qp", to)) };
+        }
+    }
+
     unsafe fn leaving(self, verb: &str) -> Option<Leaving> {
         if verb == "rdma_destroy_id" {
             adopt::forget_identifier(self);
@@ -229,7 +243,11 @@ macro_rules! functions {
                             is_kept.set(Outcome::failure(result, stringify!($name)).is_some());
                             result
                         },
-                        |_to| { $(Argument::adopt($arg, stringify!($name)); Show::show_output($arg, stringify!($arg), _to);)* },
+                        |_to| { $(
+                            Argument::adopt($arg, stringify!($name));
+                            Show::show_output($arg, stringify!($arg), _to);
+                            Argument::show_pair($arg, stringify!($name), _to);
+                        )* },
                     );
                     for leaving in leaving.into_iter().flatten() {
                         if is_kept.get() { leaving.stay() } else { leaving.end() }
@@ -332,6 +350,7 @@ unsafe extern "C" fn modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, attr_mas
                 qp.show("qp", to);
                 if let (Some(qp), Some(attr)) = (qp.as_ref(), attr.as_ref()) {
                     push_attributes(attr, attr_mask.cast_unsigned(), qp.state, to);
+                    push_source(qp, attr, attr_mask.cast_unsigned(), to);
                 }
             },
             || ibv_modify_qp(qp, attr, attr_mask),
@@ -353,6 +372,25 @@ pub(super) fn can_fail(name: &str) -> Option<bool> {
     let in_objects = ["ibv_alloc_mw", "ibv_dealloc_mw", "ibv_req_notify_cq"].contains(&name)
         || super::context::EXTENDED.contains(&name);
     loaded.map(|(_, can_fail)| can_fail()).or_else(|| in_objects.then_some(true))
+}
+
+/// Appends the GID that the source index of a new path selects, so that the trace of the peer can be compared with it.
+///
+/// # Safety
+///
+/// The queue pair is live.
+unsafe fn push_source(qp: &ibv_qp, attr: &ibv_qp_attr, mask: u32, to: &mut Arguments) {
+    let path = &attr.ah_attr;
+    if mask & ibv_qp_attr_mask::IBV_QP_AV.0 == 0 || path.is_global == 0 {
+        return;
+    }
+    let mut found = ibv_gid { raw: [0; 16] };
+    // SAFETY: the context of a live queue pair is live.
+    let code =
+        front::pass(|| unsafe { ibv_query_gid(qp.context, path.port_num, path.grh.sgid_index.into(), &raw mut found) });
+    if code == 0 {
+        push(to, "sgid", gid(&found));
+    }
 }
 
 /// The functions of libibverbs. Conversions and queries of a device's name are not calls of a device.

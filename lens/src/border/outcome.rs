@@ -167,7 +167,7 @@ macro_rules! pointers {
 
             unsafe fn text(self) -> String {
                 // SAFETY: the call made the object.
-                unsafe { name_of(self) }
+                unsafe { name_of(self) + &self.as_ref().map_or_else(String::new, Named::details) }
             }
 
             $(unsafe fn adopt(self) {

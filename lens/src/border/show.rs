@@ -86,15 +86,25 @@ pub(super) trait Named {
     ///
     /// `self` is live.
     unsafe fn name_of(&self) -> String;
+
+    /// What the trace shows of a new object beside its name.
+    fn details(&self) -> String {
+        String::new()
+    }
 }
 
 macro_rules! named {
-    ($($Type:ty: |$object:ident| $name:expr;)*) => { $(
+    ($($Type:ty: |$object:ident| $name:expr $(, $details:expr)?;)*) => { $(
         impl Named for $Type {
             unsafe fn name_of(&self) -> String {
                 let $object = self;
                 $name
             }
+
+            $(fn details(&self) -> String {
+                let $object = self;
+                $details
+            })?
         }
 
         impl Show for *mut $Type {
@@ -126,7 +136,7 @@ named! {
     // SAFETY: the device of a live context is live.
     ibv_context: |context| unsafe { name_of(context.device) };
     ibv_pd: |pd| format!("pd {}", pd.handle);
-    ibv_mr: |mr| format!("mr {:#x}", mr.lkey);
+    ibv_mr: |mr| format!("mr {:#x}", mr.lkey), format!(" rkey {:#x}", mr.rkey);
     ibv_mw: |mw| format!("mw {:#x}", mw.rkey);
     ibv_cq: |cq| format!("cq {}", cq.handle);
     ibv_cq_ex: |cq| format!("cq {}", cq.handle);
@@ -426,6 +436,16 @@ impl Show for *mut *mut rdma_cm_event {
             push(to, name, names::cm_event(event.event.0));
             push(to, "status", event.status.to_string());
             push(to, "id", name_of(event.id));
+            let has_peer = matches!(
+                event.event,
+                rdma_cm_event_type::RDMA_CM_EVENT_CONNECT_REQUEST
+                    | rdma_cm_event_type::RDMA_CM_EVENT_CONNECT_RESPONSE
+                    | rdma_cm_event_type::RDMA_CM_EVENT_ESTABLISHED
+            );
+            let is_datagram = event.id.as_ref().is_none_or(|id| id.ps == rdma_port_space::RDMA_PS_UDP);
+            if has_peer && !is_datagram && event.param.conn.qp_num != 0 {
+                push(to, "dest_qp", format!("{:#x}", event.param.conn.qp_num));
+            }
         }
     }
 }

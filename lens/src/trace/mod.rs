@@ -6,7 +6,7 @@ use std::fmt;
 use std::io::{self, Write};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rdma_mummy_sys::process;
 
@@ -62,6 +62,18 @@ pub(crate) fn call(call: Call) {
     lock(&CALLS).push(call);
 }
 
+/// Records a fork(2), with the kernel's release, which decides what happens to registered memory.
+pub(crate) extern "C" fn forked() {
+    if state::on() & state::TRACE == 0 {
+        return;
+    }
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let kernel = ("kernel".to_owned(), release.trim().to_owned());
+    let (at, thread) = (state::now(), state::thread());
+    let (result, error) = (String::new(), None);
+    call(Call { at, thread, verb: "fork", arguments: vec![kernel], result, error, is_injected: false });
+}
+
 #[inline]
 pub(crate) fn moment(moment: Moment) {
     ring::push(moment);
@@ -73,7 +85,8 @@ pub(crate) fn start(format: Format, sink: Box<dyn Write + Send>) -> io::Result<(
     trace.sink = Some((format, sink));
     trace.error = None;
     let program = std::env::args_os().next().unwrap_or_default().to_string_lossy().into_owned();
-    let start = What::Start { program, process: std::process::id() };
+    let clock = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
+    let start = What::Start { program, process: std::process::id(), clock };
     trace.later = vec![Record { at: state::now(), thread: 0, what: start, injected: false }];
     if !trace.has_thread {
         let builder = thread::Builder::new().name("lens".to_owned());
