@@ -25,6 +25,7 @@
 mod border;
 mod count;
 pub mod environment;
+mod explain;
 mod faults;
 mod metrics;
 mod moment;
@@ -43,6 +44,7 @@ use rdma_mummy_sys::load::front;
 use rdma_mummy_sys::process;
 
 pub use count::{Operation, PairSummary, Summary, VerbSummary};
+pub use explain::{Certainty, Finding, ReadError, Report, Trace, explain};
 pub use faults::{DeviceError, Devices, Schedule, ScheduleError};
 pub use record::{Record, Request, What};
 pub use trace::Format;

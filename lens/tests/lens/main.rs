@@ -3,7 +3,9 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod border;
+mod explained;
 mod faults;
 mod manager;
+mod planted;
 mod support;
 mod traces;
