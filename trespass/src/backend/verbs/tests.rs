@@ -339,6 +339,25 @@ fn a_link_that_has_ended_returns_the_buffers_of_new_requests() {
 
 /// Tests for a former defect: the buffer went to the spare buffers but was still counted as a receive, so there could
 /// be no receive for a SEND with a credit.
+/// Tests for a former defect: requests that the driver had rejected counted as done when the queue pair was flushed, so a
+/// message was delivered that had not been read.
+#[test]
+fn rejected_requests_do_not_count_as_done() {
+    let mut sides = connected();
+    let from = Remote { address: 0, key: 0 };
+    let read = Request::Read { token: 5, into: sides[1].buf(&[9; 1000]), from };
+    // Memory that is not registered makes the list fail.
+    let unregistered = Request::Read { token: 6, into: Buf::on_heap(1000), from };
+    let long = Request::Send(sides[1].buf(&[1; 2000]));
+    let mut requests = VecDeque::from([Request::Send(sides[1].buf(b"short")), long, read, unregistered]);
+    let side = &mut sides[1];
+    side.verbs.post(LINK, &mut requests, &mut side.spare);
+    until(&mut sides, |sides| !sides[1].log.ended.is_empty());
+    assert_eq!((sides[1].log.sent, &sides[1].log.read[..]), (0, &[(5, vec![9; 1000], false)][..]));
+    assert!(sides[0].log.received.is_empty());
+    assert_eq!(sides[1].missing(), 0);
+}
+
 #[test]
 fn receive_flushed_with_an_error_is_returned() {
     let mut side = Side::new();

@@ -128,6 +128,7 @@ impl VerbsLink {
         let is_short = room < FEW;
         let room = room.min((SEND_QUEUE as usize).saturating_sub(self.posted.len()));
         let Some(queue_pair) = &mut self.queue_pair else { return Ok(()) };
+        let first = self.posted.next;
         let mut batch = Batch {
             windows: &mut self.windows,
             posted: &mut self.posted,
@@ -138,10 +139,14 @@ impl VerbsLink {
             inline: self.inline,
             pool,
         };
-        match queue_pair.queues().0 {
+        let filled = match queue_pair.queues().0 {
             GenericSendQueue::Basic(queue) => batch.fill(queue, requests, room, spare),
             GenericSendQueue::Extended(queue) => batch.fill(queue, requests, room, spare),
+        };
+        if filled.is_err() {
+            self.posted.reject(first);
         }
+        filled
     }
 
     /// Posts one inline SEND that contains both parts, if the link is ready and the parts fit. `room` is the number of
@@ -301,7 +306,7 @@ impl VerbsLink {
 
     /// Leaks the buffers that the device may use, and fails the operations that wait for them.
     pub(super) fn leak(self) {
-        for (_, posted) in self.posted.entries {
+        for posted in self.posted.entries.into_iter().map(|(_, posted)| posted).chain(self.posted.rejected) {
             match posted {
                 Posted::Transfer(transfer) => transfer.leak(),
                 posted => mem::forget(posted),
@@ -320,7 +325,8 @@ impl VerbsLink {
     }
 
     fn give_back(mut self, spare: &mut Vec<Buf>, mut report: impl FnMut(Retired)) -> Ended {
-        for (_, posted) in self.posted.entries.drain(..) {
+        let Outstanding { entries, rejected, .. } = &mut self.posted;
+        for posted in entries.drain(..).map(|(_, posted)| posted).chain(rejected.drain(..)) {
             match posted {
                 Posted::Send(buf) | Posted::Write(buf) => spare.push(buf),
                 Posted::Read { token, into } => report(Retired::Read { token, into, whole: false }),

@@ -15,6 +15,9 @@ pub(super) struct Outstanding {
     pub(super) first: u32,
     pub(super) next: u32,
     pub(super) entries: VecDeque<(u32, Posted)>,
+    /// Requests of lists that the driver rejected. It may have accepted some of them, so they stay here until the queue pair
+    /// is destroyed. None of them counts as done.
+    pub(super) rejected: Vec<Posted>,
 }
 
 impl Outstanding {
@@ -27,6 +30,17 @@ impl Outstanding {
     #[inline]
     pub(super) fn push_inline(&mut self) {
         self.next = self.next.wrapping_add(1);
+    }
+
+    /// Notes that the driver rejected the requests from `from` on.
+    #[cold]
+    pub(super) fn reject(&mut self, from: u32) {
+        let accepted = from.wrapping_sub(self.first);
+        let kept = self.entries.partition_point(|&(at, _)| at.wrapping_sub(self.first) < accepted);
+        self.rejected.extend(self.entries.drain(kept..).map(|(_, posted)| posted));
+        // The numbers stay in use, as a later request marks the end.
+        let count = self.next.wrapping_sub(from);
+        self.entries.extend((0..count).map(|index| (from.wrapping_add(index), Posted::Rejected)));
     }
 
     #[inline]
@@ -49,6 +63,8 @@ pub(super) enum Posted {
     Probe,
     Bind(usize),
     Invalidate(usize),
+    /// The driver rejected the list of the request.
+    Rejected,
     /// The request whose completion marks the end of the flush.
     End,
 }
@@ -129,7 +145,7 @@ impl VerbsLink {
                         report(Retired::Landed { token, message });
                     }
                 }
-                Posted::Invalidate(_) => {}
+                Posted::Invalidate(_) | Posted::Rejected => {}
                 Posted::End => {
                     if let State::Draining { is_flushed, .. } = &mut self.state {
                         *is_flushed = true;
