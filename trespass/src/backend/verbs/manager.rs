@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::{Timespec, epoll};
+use sideway::error::VerbError;
 use sideway::ibverbs::device::DeviceInfo;
 use sideway::ibverbs::queue_pair::GenericQueuePair;
 use sideway::rdmacm::{
@@ -29,6 +30,10 @@ const RETRIES: u8 = 7;
 /// so a limit is safe. The value 7 would mean no limit.
 const RNR_RETRIES: u8 = 6;
 
+/// After as many failures in a row, the events of the connection manager count as lost. Before, the system may be short of
+/// memory for a moment.
+const FAILURES: u8 = 16;
+
 /// The object that owns an rdma_cm identifier.
 #[derive(Clone, Copy, Debug)]
 enum Owner {
@@ -38,6 +43,7 @@ enum Owner {
 
 impl Verbs {
     pub(super) fn bind(&mut self, listener: ListenerId, address: SocketAddr, backlog: u32) -> io::Result<SocketAddr> {
+        self.check_manager()?;
         let id = self.manager.create_id(PortSpace::Tcp).map_err(verb)?;
         id.setup_context(Owner::Listener(listener));
         id.bind_addr(address).map_err(verb)?;
@@ -52,6 +58,7 @@ impl Verbs {
         if link.index >= LINKS {
             return Err(io::Error::new(io::ErrorKind::QuotaExceeded, "a worker has at most 2^24 links"));
         }
+        self.check_manager()?;
         let id = self.manager.create_id(PortSpace::Tcp).map_err(verb)?;
         id.setup_context(Owner::VerbsLink(link));
         id.resolve_addr(None, address, RESOLVE).map_err(verb)?;
@@ -101,15 +108,44 @@ impl Verbs {
         let mut count = 0;
         loop {
             match self.manager.try_get_cm_event() {
-                Ok(Some(event)) => self.handle(event, events),
+                Ok(Some(event)) => {
+                    self.failures.0 = 0;
+                    self.handle(event, events);
+                }
                 Ok(None) => return count,
                 Err(error) => {
-                    rdma_mummy_sys::log!(error, "{error}");
+                    self.manager_failed(error);
                     return count;
                 }
             }
             count += 1;
         }
+    }
+
+    /// Without events, no link can be established: those that wait for events end, so that they can use TCP, and requests
+    /// to listeners are rejected. Established links continue.
+    fn manager_failed(&mut self, error: VerbError) {
+        self.failures.0 += 1;
+        if self.failures.0 < FAILURES {
+            return;
+        }
+        rdma_mummy_sys::log!(error, "no more connections over RDMA: {error}; restart the program");
+        // The descriptor stays readable, so threads would not sleep.
+        if let Err(error) = epoll::delete(&self.epoll, self.manager_fd()) {
+            rdma_mummy_sys::log!(debug, "{error}");
+        }
+        for link in self.links.list.iter_mut().flatten() {
+            if matches!(link.state, State::Resolving(_) | State::Connecting) {
+                abandon(link, Ended::Failed(verb(error.clone())), false);
+            }
+        }
+        self.incoming.clear();
+        self.listeners.clear();
+        self.failures.1 = Some(error);
+    }
+
+    fn check_manager(&self) -> io::Result<()> {
+        self.failures.1.clone().map_or(Ok(()), |error| Err(verb(error)))
     }
 
     fn handle(&mut self, event: Event, events: &mut impl Events) {

@@ -53,6 +53,7 @@ use std::time::Duration;
 
 use rustix::event::epoll;
 use rustix::time::{ClockId, clock_gettime};
+use sideway::error::VerbError;
 use sideway::ibverbs::AccessFlags;
 use sideway::ibverbs::completion::{
     CompletionChannel, CompletionQueue, CompletionRecord, GenericCompletionQueue, PollCompletions,
@@ -132,6 +133,8 @@ pub(crate) struct Verbs {
     epoll: OwnedFd,
     pool: Pool,
     segment: u32,
+    /// The number of times in a row that the events of the connection manager could not be read, and the last error.
+    failures: (u8, Option<VerbError>),
     /// Time of the last check of descriptors, in nanoseconds; 0 if the next turn must check.
     looked: u64,
     /// Whether the completion queue will raise an event, or has raised one that was not taken.
@@ -179,6 +182,7 @@ impl Verbs {
             epoll,
             pool,
             segment,
+            failures: (0, None),
             looked: 0,
             is_armed: false,
             device,
@@ -191,11 +195,14 @@ impl Verbs {
     fn watch(&self) -> io::Result<()> {
         let readable = epoll::EventFlags::IN;
         epoll::add(&self.epoll, self.channel.as_fd(), epoll::EventData::new_u64(0), readable)?;
-        // SAFETY: the channel keeps its descriptor open for its lifetime, which is longer than this call. When the
-        // descriptor is closed, the kernel removes it from the epoll.
-        let manager = unsafe { BorrowedFd::borrow_raw(self.manager.as_raw_fd()) };
-        epoll::add(&self.epoll, manager, epoll::EventData::new_u64(1), readable)?;
+        epoll::add(&self.epoll, self.manager_fd(), epoll::EventData::new_u64(1), readable)?;
         Ok(())
+    }
+
+    fn manager_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the channel keeps its descriptor open for its lifetime, which is longer than that of the result. When the
+        // descriptor is closed, the kernel removes it from the epoll.
+        unsafe { BorrowedFd::borrow_raw(self.manager.as_raw_fd()) }
     }
 
     /// Returns what a thread needs to sleep on the descriptor.
