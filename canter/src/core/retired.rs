@@ -41,6 +41,11 @@ impl Inner {
         drop(released);
     }
 
+    /// When the next of these queue pairs is to be destroyed.
+    pub(crate) fn next_burial(&self) -> Option<Instant> {
+        self.retired.borrow().front().map(|first| first.until)
+    }
+
     /// Destroys the queue pairs whose time has passed, and the oldest ones above this number.
     pub(crate) fn bury(&self, most: usize) {
         while let Some(first) = {

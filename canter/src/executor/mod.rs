@@ -136,7 +136,8 @@ impl Inner {
 
     /// How long the thread may sleep.
     pub(crate) fn timers_due(&self) -> Option<Duration> {
-        self.tasks.next_timer().map(|at| at.saturating_duration_since(Instant::now()))
+        let due = [self.tasks.next_timer(), self.next_burial()];
+        due.into_iter().flatten().min().map(|at| at.saturating_duration_since(Instant::now()))
     }
 
     /// Prepares to sleep. Returns whether the thread may sleep: completions after this raise an event.
