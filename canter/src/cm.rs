@@ -1,6 +1,6 @@
 //! Connections by address: the events of the connection manager, as futures.
 
-use std::cell::RefCell;
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use rustc_hash::FxHashMap;
 use sideway::rdmacm::{Event, EventChannel, EventKind, EventType, Identifier};
 
 use crate::Error;
-use crate::error::{NotConnected, system};
+use crate::error::NotConnected;
 use crate::link::Link;
 
 /// The event channel of a core.
@@ -22,6 +22,10 @@ pub(crate) struct Manager {
     pub(crate) channel: Arc<EventChannel>,
     /// The queues of events, by the addresses of their identifiers.
     inboxes: RefCell<FxHashMap<usize, Weak<Inbox>>>,
+    /// The number of times in a row that events could not be read.
+    failures: Cell<u8>,
+    /// Why no events can be read any more.
+    broken: OnceCell<Error>,
 }
 
 /// The events of an identifier.
@@ -37,6 +41,9 @@ pub(crate) struct Inbox {
     manager: Weak<Manager>,
 }
 
+/// After as many failures in a row, no more events are read. Before, the system may be short of memory for a moment.
+const FAILURES: u8 = 16;
+
 /// How many events an identifier that does not listen can have. Each is the answer to a step.
 pub(crate) const EVENTS: usize = 16;
 
@@ -46,8 +53,8 @@ fn name(id: &Arc<Identifier>) -> usize {
 
 impl Manager {
     pub(crate) fn new() -> Result<Self, Error> {
-        let channel = EventChannel::new().map_err(|error| system("rdma_create_event_channel", error))?;
-        Ok(Self { channel, inboxes: RefCell::default() })
+        let channel = EventChannel::new().map_err(|error| Error::System(error.to_string().into()))?;
+        Ok(Self { channel, inboxes: RefCell::default(), failures: Cell::new(0), broken: OnceCell::new() })
     }
 
     pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
@@ -70,16 +77,40 @@ impl Manager {
         inbox
     }
 
-    /// Delivers the events that are there. Passes each connection that has ended to `end`.
-    pub(crate) fn attend(&self, end: impl Fn(&Rc<Link>, Error)) {
-        // Without events no connection by address can be made; those that stand go on.
-        while let Ok(Some(event)) = self.channel.try_get_cm_event() {
+    /// Delivers the events that are there. Passes each connection that has ended to `end`. Returns whether this was the
+    /// last time: then no events can be read any more, so no connection by address can be made. Those that stand go on.
+    pub(crate) fn attend(&self, end: impl Fn(&Rc<Link>, Error)) -> bool {
+        if self.broken.get().is_some() {
+            return false;
+        }
+        loop {
+            let event = match self.channel.try_get_cm_event() {
+                Ok(Some(event)) => event,
+                Ok(None) => return false,
+                Err(error) => return self.fail(error.into()),
+            };
+            self.failures.set(0);
             let owner = event.listener_id().unwrap_or_else(|| event.cm_id());
             let inbox = self.inboxes.borrow().get(&name(owner)).and_then(Weak::upgrade);
             // A dropped request is rejected.
             let Some(inbox) = inbox else { continue };
             inbox.deliver(event, &end);
         }
+    }
+
+    fn fail(&self, error: Error) -> bool {
+        self.failures.set(self.failures.get() + 1);
+        if self.failures.get() < FAILURES || self.broken.set(error).is_err() {
+            return false;
+        }
+        let inboxes: Vec<_> = self.inboxes.borrow().values().filter_map(Weak::upgrade).collect();
+        inboxes.iter().for_each(|inbox| inbox.wake());
+        true
+    }
+
+    /// Returns an error if no connections by address can be made any more.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        self.broken.get().map_or(Ok(()), |error| Err(error.clone()))
     }
 }
 
@@ -97,6 +128,10 @@ impl Inbox {
         if self.events.borrow().len() < self.most {
             self.events.borrow_mut().push_back(event);
         }
+        self.wake();
+    }
+
+    fn wake(&self) {
         let waker = self.waker.borrow_mut().take();
         if let Some(waker) = waker {
             waker.wake();
@@ -104,11 +139,18 @@ impl Inbox {
     }
 
     /// Waits for the next event.
-    pub(crate) async fn next(&self) -> Event {
+    ///
+    /// # Errors
+    ///
+    /// No events can be read any more.
+    pub(crate) async fn next(&self) -> Result<Event, Error> {
         poll_fn(|context| {
             let event = self.events.borrow_mut().pop_front();
             if let Some(event) = event {
-                return Poll::Ready(event);
+                return Poll::Ready(Ok(event));
+            }
+            if let Some(manager) = self.manager.upgrade() {
+                manager.check()?;
             }
             let waker = context.waker().clone();
             let earlier = self.waker.borrow_mut().replace(waker);
@@ -121,7 +163,7 @@ impl Inbox {
     /// Waits for an event of this type; others end the attempt.
     pub(crate) async fn expect(&self, expected: EventType, peer: Option<SocketAddr>) -> Result<Event, Error> {
         loop {
-            let event = self.next().await;
+            let event = self.next().await?;
             match event.kind() {
                 EventKind::AddressChange | EventKind::TimewaitExit => {}
                 _ if event.event_type() == expected => return Ok(event),
@@ -133,7 +175,7 @@ impl Inbox {
     /// Waits until the peer has confirmed that this side accepts.
     pub(crate) async fn confirmed(&self, peer: Option<SocketAddr>) -> Result<(), Error> {
         loop {
-            let event = self.next().await;
+            let event = self.next().await?;
             match event.kind() {
                 EventKind::AddressChange | EventKind::TimewaitExit => {}
                 EventKind::Established(_) => return Ok(()),

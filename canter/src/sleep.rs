@@ -31,6 +31,12 @@ impl Sleeper {
         epoll::add(&self.epoll, fd, data, epoll::EventFlags::IN).map_err(failed)
     }
 
+    /// Removes a descriptor that is readable all the time.
+    pub(crate) fn forget(&self, fd: BorrowedFd<'_>) {
+        // It was added.
+        let _ = epoll::delete(&self.epoll, fd);
+    }
+
     /// Sleeps until a descriptor is readable. A signal may end the sleep early.
     pub(crate) fn sleep(&self, limit: Option<Duration>) -> Result<(), Error> {
         self.channel.wait_readable([self.epoll.as_fd()], limit)?;

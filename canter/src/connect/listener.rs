@@ -40,10 +40,11 @@ impl Listener {
     ///
     /// # Errors
     ///
-    /// [`Error::Connect`]: the listener's device was removed.
+    /// - [`Error::Connect`]: the listener's device was removed.
+    /// - [`Error::Verb`]: the events of the connection manager cannot be read any more.
     pub async fn accept(&mut self) -> Result<Request, Error> {
         loop {
-            let event = self.inbox.next().await;
+            let event = self.inbox.next().await?;
             if matches!(event.kind(), EventKind::AddressChange) {
                 continue;
             }

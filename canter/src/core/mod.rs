@@ -241,6 +241,7 @@ impl Inner {
     /// The manager of connections by address, which the first use creates.
     pub(crate) fn manager(&self) -> Result<Rc<Manager>, Error> {
         if let Some(manager) = &*self.cm.borrow() {
+            manager.check()?;
             return Ok(Rc::clone(manager));
         }
         let manager = Rc::new(Manager::new()?);

@@ -128,7 +128,10 @@ impl Inner {
     pub(crate) fn attend(&self) {
         let manager = self.cm.borrow().clone();
         if let Some(manager) = manager {
-            manager.attend(|link, cause| self.end_in_order(link, cause));
+            let is_last = manager.attend(|link, cause| self.end_in_order(link, cause));
+            if is_last {
+                self.sleeper.forget(manager.descriptor());
+            }
         }
         self.tasks.fire_due();
         self.bury(usize::MAX);
