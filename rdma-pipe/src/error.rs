@@ -154,7 +154,12 @@ pub fn reason(error: &io::Error) -> String {
     let text = error.to_string();
     let text = text.split(" (os error").next().unwrap_or_default();
     let mut letters = text.chars();
-    letters.next().map(|first| first.to_lowercase().chain(letters).collect()).unwrap_or_default()
+    let first = letters.next();
+    // Not that of a name such as RDMA.
+    let is_name = letters.clone().next().is_some_and(char::is_uppercase);
+    first
+        .map(|first| if is_name { text.to_owned() } else { first.to_lowercase().chain(letters).collect() })
+        .unwrap_or_default()
 }
 
 /// Returns a path for display. Control characters are escaped, so that a name cannot control the terminal.
@@ -169,6 +174,14 @@ pub fn escape(path: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn reasons_begin_in_lower_case_unless_with_a_name() {
+        let text = |text: &str| reason(&io::Error::other(text));
+        assert_eq!(text("Broken pipe (os error 32)"), "broken pipe");
+        assert_eq!(text("RDMA request failed: fatal error"), "RDMA request failed: fatal error");
+        assert_eq!(text(""), "");
+    }
 
     #[test]
     fn control_characters_of_names_are_escaped() {
