@@ -3,14 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use std::{env, fs, io};
 
 use rdma_mummy_sys::process;
 
+use crate::border;
 use crate::sink::Sink;
 use crate::{Builder, Devices, Format, InstallError, Lens, Schedule, ScheduleError, Summary};
-use crate::{border, metrics};
 
 /// Where the trace goes: a path, in which `%p` stands for the number of the process, or `-` for the standard error.
 pub const TRACE: &str = "LENS_TRACE";
@@ -32,7 +32,7 @@ pub const VARIABLES: [&str; 6] = [TRACE, FORMAT, COUNT, METRICS, FAULTS, SEED];
 pub struct Environment {
     lens: Lens,
     counts: Option<Counter>,
-    warning: Option<String>,
+    warnings: Vec<String>,
 }
 
 /// A thread that writes the counts often, because a process may be killed.
@@ -46,16 +46,20 @@ struct Counter {
 const PAUSE: Duration = Duration::from_millis(100);
 
 impl Counter {
-    fn start(mut sink: Sink) -> io::Result<Self> {
+    fn start(path: PathBuf) -> io::Result<Self> {
+        let name = path.to_string_lossy().replace("%p", &unique_name());
+        let path = PathBuf::from(name);
+        write(&path)?;
         let (end, ended) = mpsc::channel();
         let builder = thread::Builder::new().name("lens-counts".to_owned());
-        let write = move || {
+        let run = move || {
             while ended.recv_timeout(PAUSE) == Err(RecvTimeoutError::Timeout) {
-                sink.replace(&summary().to_string())?;
+                // A later attempt may succeed, as when a disk has space again.
+                let _ = write(&path);
             }
-            sink.replace(&summary().to_string())
+            write(&path)
         };
-        let thread = process::without_signals(|| builder.spawn(write))?;
+        let thread = process::without_signals(|| builder.spawn(run))?;
         Ok(Self { end, thread })
     }
 
@@ -63,6 +67,20 @@ impl Counter {
         drop(self.end);
         self.thread.join().unwrap_or_else(|_| Err(io::Error::other("the thread that writes the counts has panicked")))
     }
+}
+
+/// The number of the process, and when this program started in it: one process may execute several.
+fn unique_name() -> String {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    format!("{}-{}", std::process::id(), since.as_nanos())
+}
+
+/// Replaces the file, of which a reader sees either contents whole.
+fn write(path: &Path) -> io::Result<()> {
+    let mut fresh = path.as_os_str().to_owned();
+    fresh.push(".new");
+    fs::write(&fresh, summary().to_string())?;
+    fs::rename(&fresh, path)
 }
 
 fn summary() -> Summary {
@@ -113,6 +131,11 @@ pub fn is_set() -> bool {
     [TRACE, COUNT, METRICS, FAULTS].iter().any(|name| value(name).is_some())
 }
 
+/// Whether the environment has a schedule of faults.
+pub fn has_faults() -> bool {
+    value(FAULTS).is_some()
+}
+
 fn value(name: &str) -> Option<std::ffi::OsString> {
     env::var_os(name).filter(|value| !value.is_empty())
 }
@@ -131,38 +154,48 @@ impl Environment {
         if let Some(devices) = devices {
             builder = builder.devices(devices);
         }
+        let mut warnings = Vec::new();
         if let Some(path) = value(TRACE).map(PathBuf::from) {
-            builder = builder.trace(format()?, open(TRACE, &path)?);
+            let format = format()?;
+            match open(TRACE, &path) {
+                Ok(sink) => builder = builder.trace(format, sink),
+                Err(error) => warnings.push(error.to_string()),
+            }
         }
-        let counts = match value(COUNT).map(PathBuf::from) {
-            Some(path) => Some((open(COUNT, &path)?, path)),
-            None => None,
-        };
-        if counts.is_some() {
+        let mut counts = None;
+        if let Some(path) = value(COUNT).map(PathBuf::from) {
             builder = builder.count();
+            counts = Some(path);
         }
-        let mut warning = None;
+        let mut address = None;
         if let Some(text) = value(METRICS) {
             let value = text.to_string_lossy().into_owned();
             let expected = "an address and a port, such as 127.0.0.1:9400";
-            let address = value.parse().map_err(|_| EnvironmentError::Value { variable: METRICS, value, expected })?;
-            // Another process of the program may serve its counts there.
-            match metrics::is_free(address) {
-                Ok(()) => builder = builder.metrics(address),
-                Err(error) => warning = Some(format!("cannot serve the counts at {address}: {error}")),
-            }
+            address =
+                Some(value.parse().map_err(|_| EnvironmentError::Value { variable: METRICS, value, expected })?);
+            builder = builder.count();
         }
         if let Some(path) = value(FAULTS).map(PathBuf::from) {
             builder = builder.faults(read_schedule(&path)?, seed()?);
         }
         let lens = builder.install()?;
-        let start = |(sink, path)| Counter::start(sink).map_err(|error| file_error(COUNT, path, error));
-        Ok(Some(Self { lens, counts: counts.map(start).transpose()?, warning }))
+        // Without these, the program runs: another process of it may have the address, or the right to write the file.
+        if let Some(Err(error)) = address.map(|address| lens.serve(address)) {
+            warnings.push(error.to_string());
+        }
+        let counts = counts.and_then(|path| match Counter::start(path.clone()) {
+            Ok(counter) => Some(counter),
+            Err(error) => {
+                warnings.push(file_error(COUNT, path, error).to_string());
+                None
+            }
+        });
+        Ok(Some(Self { lens, counts, warnings }))
     }
 
     /// What the lens lacks, for the user.
-    pub fn warning(&self) -> Option<&str> {
-        self.warning.as_deref()
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
     }
 
     /// Ends the lens, and writes the counts.
@@ -172,6 +205,8 @@ impl Environment {
     /// The first error of a write.
     pub fn finish(self) -> io::Result<()> {
         if self.lens.belongs_to_parent() {
+            // Its threads are those of the parent, which may have held a lock at the fork.
+            std::mem::forget(self);
             return Ok(());
         }
         let counted = self.counts.map_or(Ok(()), Counter::finish);

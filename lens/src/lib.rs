@@ -117,6 +117,12 @@ impl Lens {
         Summary::with(border::pair_summaries())
     }
 
+    /// Serves the counts as Prometheus text.
+    fn serve(&self, address: SocketAddr) -> Result<(), InstallError> {
+        let text = || metrics::Text(&Summary::with(border::pair_summaries())).to_string();
+        metrics::start(address, text).map_err(|error| InstallError::Metrics { address, error })
+    }
+
     /// The address at which the counts are served, with the port that the system has chosen for port 0.
     pub fn metrics_address(&self) -> Option<SocketAddr> {
         metrics::address()
@@ -212,8 +218,7 @@ impl Builder {
             state::switch_on(state::COUNT);
         }
         if let Some(address) = self.metrics {
-            let text = || metrics::Text(&Summary::with(border::pair_summaries())).to_string();
-            metrics::start(address, text).map_err(|error| InstallError::Metrics { address, error })?;
+            lens.serve(address)?;
         }
         if let Some((schedule, seed)) = self.faults {
             faults::start(schedule, seed, self.devices)?;

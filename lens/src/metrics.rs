@@ -95,11 +95,6 @@ fn answer(mut client: TcpStream, text: &impl Fn() -> String) -> io::Result<()> {
     client.write_all(body.as_bytes())
 }
 
-/// Whether a server could listen at `address`.
-pub(crate) fn is_free(address: SocketAddr) -> io::Result<()> {
-    TcpListener::bind(address).map(|_| ())
-}
-
 /// The server of this process.
 static SERVER: Mutex<Option<Server>> = Mutex::new(None);
 

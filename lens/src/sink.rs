@@ -16,6 +16,8 @@ pub(crate) struct Sink {
     identity: (u64, u64),
 }
 
+/// Milliseconds that a reader may take.
+const PATIENCE: libc::c_int = 5000;
 /// The lowest number of a sink, unless the limit of the process is lower.
 const LOWEST: RawFd = 700;
 
@@ -54,13 +56,6 @@ impl Sink {
         identity(&self.file).is_ok_and(|found| found == self.identity)
     }
 
-    /// Replaces the contents of a regular file that no other process has.
-    pub(crate) fn replace(&mut self, text: &str) -> io::Result<()> {
-        self.check()?;
-        self.file.set_len(0)?;
-        self.file.write_all(text.as_bytes())
-    }
-
     fn check(&self) -> io::Result<()> {
         if self.is_own() {
             Ok(())
@@ -88,7 +83,15 @@ impl Drop for Sink {
 impl Write for Sink {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.check()?;
-        self.file.write(bytes)
+        match self.file.write(bytes) {
+            // The program has made it nonblocking.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                let mut poll = libc::pollfd { fd: self.file.as_raw_fd(), events: libc::POLLOUT, revents: 0 };
+                // SAFETY: there is one descriptor, which is open.
+                if unsafe { libc::poll(&raw mut poll, 1, PATIENCE) } > 0 { self.file.write(bytes) } else { Err(error) }
+            }
+            result => result,
+        }
     }
 
     fn flush(&mut self) -> io::Result<()> {

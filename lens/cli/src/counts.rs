@@ -1,27 +1,28 @@
 //! `lens run --count`: the processes of the program write their counts into a folder, also while they run, so that the counts
 //! of one that is killed are not lost. When the program has ended, they are printed.
 
+use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, ExitStatus};
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::process::{Command, ExitCode, ExitStatus};
 use std::{env, process};
 
 use rdma_lens::environment::COUNT;
-
-/// The process of the program.
-static PROGRAM: AtomicI32 = AtomicI32::new(0);
 
 /// Runs the program, prints its counts, and ends as it has ended.
 pub(crate) fn run(mut command: Command, output: &Path) -> Result<ExitCode, String> {
     let folder = Folder::new().map_err(|error| format!("cannot make a folder for the counts: {error}"))?;
     command.env(COUNT, folder.0.join("%p"));
-    let child = command.spawn().map_err(|error| format!("cannot run {}: {error}", command.get_program().display()))?;
-    let status = wait(child).map_err(|error| format!("cannot wait for the program: {error}"))?;
-    print(&folder.0, output).map_err(|error| format!("cannot write the counts to {}: {error}", output.display()))?;
+    let status = run_program(&mut command)
+        .map_err(|error| format!("cannot run {}: {error}", command.get_program().display()))?;
+    if let Err(error) = print(&folder.0, output) {
+        // If this cannot be printed either, the status of the program still matters.
+        let _ = writeln!(io::stderr(), "lens: cannot write the counts to {}: {error}", output.display());
+    }
     drop(folder);
     match (status.code(), status.signal()) {
         (Some(code), _) => Ok(ExitCode::from(code.to_le_bytes()[0])),
@@ -30,14 +31,20 @@ pub(crate) fn run(mut command: Command, output: &Path) -> Result<ExitCode, Strin
     }
 }
 
-/// A folder that is removed when this is dropped.
+/// A folder of this user, which is removed when this is dropped.
 struct Folder(PathBuf);
 
 impl Folder {
     fn new() -> io::Result<Self> {
-        let folder = env::temp_dir().join(format!("lens-{}", process::id()));
-        fs::create_dir(&folder)?;
-        Ok(Self(folder))
+        let template = std::path::absolute(env::temp_dir())?.join("lens-counts-XXXXXX");
+        let mut template = template.into_os_string().into_vec();
+        template.push(0);
+        // SAFETY: the template is a C string that can be changed.
+        if unsafe { libc::mkdtemp(template.as_mut_ptr().cast()) }.is_null() {
+            return Err(io::Error::last_os_error());
+        }
+        template.pop();
+        Ok(Self(OsString::from_vec(template).into()))
     }
 }
 
@@ -48,30 +55,61 @@ impl Drop for Folder {
     }
 }
 
-/// Waits for the program. Signals of the terminal reach it as well, and others are passed on.
-fn wait(mut child: Child) -> io::Result<ExitStatus> {
-    extern "C" fn pass_on(signal: libc::c_int) {
-        // SAFETY: the call is allowed in a handler.
-        unsafe { libc::kill(PROGRAM.load(Ordering::Relaxed), signal) };
-    }
-    PROGRAM.store(child.id().cast_signed(), Ordering::Relaxed);
-    // SAFETY: the handler only sends a signal. The program was started before, so it does not inherit what is ignored.
-    unsafe {
-        for signal in [libc::SIGINT, libc::SIGQUIT] {
-            libc::signal(signal, libc::SIG_IGN);
+/// Signals that are passed on, except those of a terminal, which the program gets too.
+const PASSED_ON: [libc::c_int; 8] = [
+    libc::SIGINT,
+    libc::SIGQUIT,
+    libc::SIGTERM,
+    libc::SIGHUP,
+    libc::SIGUSR1,
+    libc::SIGUSR2,
+    libc::SIGALRM,
+    libc::SIGPIPE,
+];
+
+/// Runs the program to its end.
+fn run_program(command: &mut Command) -> io::Result<ExitStatus> {
+    // SAFETY: the first call fills the set, to which the others add; the old mask is stored. Between fork and exec, the
+    // program only sets its mask, which is allowed there.
+    let waited = unsafe {
+        let (mut waited, mut before) = (std::mem::zeroed(), std::mem::zeroed());
+        libc::sigemptyset(&raw mut waited);
+        PASSED_ON.iter().chain([&libc::SIGCHLD]).for_each(|signal| _ = libc::sigaddset(&raw mut waited, *signal));
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const waited, &raw mut before);
+        command.pre_exec(move || {
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
+            Ok(())
+        });
+        waited
+    };
+    let mut child = command.spawn()?;
+    loop {
+        // SAFETY: the set is filled, and the call stores what it has taken.
+        let (signal, from) = unsafe {
+            let mut from: libc::siginfo_t = std::mem::zeroed();
+            (libc::sigwaitinfo(&raw const waited, &raw mut from), from)
+        };
+        if signal == libc::SIGCHLD {
+            if let Some(status) = child.try_wait()? {
+                return Ok(status);
+            }
+        } else if signal > 0 && from.si_code != libc::SI_KERNEL {
+            // SAFETY: the program has not been waited for, so the number is its own.
+            unsafe { libc::kill(child.id().cast_signed(), signal) };
         }
-        for signal in [libc::SIGTERM, libc::SIGHUP, libc::SIGUSR1, libc::SIGUSR2] {
-            libc::signal(signal, pass_on as *const () as libc::sighandler_t);
-        }
     }
-    child.wait()
 }
 
-/// Ends this process by the signal that ended the program.
+/// Ends this process by the signal that ended the program, whose core is not replaced.
 fn die(signal: i32) -> ! {
     // SAFETY: the calls end the process.
     unsafe {
+        let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        libc::setrlimit(libc::RLIMIT_CORE, &raw const none);
         libc::signal(signal, libc::SIG_DFL);
+        let mut set = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const set, std::ptr::null_mut());
         libc::raise(signal);
     }
     process::exit(128 + signal)
@@ -81,7 +119,8 @@ fn die(signal: i32) -> ! {
 fn print(folder: &Path, output: &Path) -> io::Result<()> {
     let mut files: Vec<(u32, PathBuf)> = fs::read_dir(folder)?
         .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter_map(|path| Some((path.file_name()?.to_str()?.parse().ok()?, path)))
+        .filter_map(|path| Some((path.file_name()?.to_str()?.split_once('-')?.0.parse().ok()?, path)))
+        .filter(|(_, path): &(u32, PathBuf)| path.extension().is_none())
         .collect();
     files.sort();
     let mut text = String::new();

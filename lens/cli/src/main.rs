@@ -1,12 +1,13 @@
 //! `lens`: runs a program and shows, counts or fails its calls of RDMA devices.
 //!
 //! `run` sets the variables of [`rdma_lens::environment`], and executes `softrnic-run`, whose library contains the lens.
-#![expect(clippy::print_stderr, reason = "a command for the terminal")]
 
 mod counts;
 mod ctl;
+mod explain;
 mod run;
 
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -23,15 +24,18 @@ struct Arguments {
 enum Task {
     Run(run::Run),
     Ctl(ctl::Ctl),
+    Explain(explain::Explain),
 }
 
 fn main() -> ExitCode {
     let result = match Arguments::parse().task {
         Task::Run(task) => run::main(task),
         Task::Ctl(task) => Err(ctl::main(task)),
+        Task::Explain(task) => explain::main(&task),
     };
     result.unwrap_or_else(|refusal| {
-        eprintln!("lens: {}", refusal.text);
+        // If this cannot be printed, the status remains.
+        let _ = writeln!(io::stderr(), "lens: {}", refusal.text);
         ExitCode::from(refusal.code)
     })
 }

@@ -81,6 +81,10 @@ pub(super) fn follow(
     if on & COUNT != 0 {
         match (pair, request) {
             (Some(pair), Some(request)) if is_failed_send => pair.counts.failed(request.opcode.into()),
+            (Some(pair), Some(request)) if !is_receive => {
+                pair.counts.took(request.opcode.into(), state::now().saturating_sub(request.at));
+                count_one(pair, is_success, completion.opcode, completion.bytes);
+            }
             (Some(pair), _) => count_one(pair, is_success, completion.opcode, completion.bytes),
             (None, _) => _ = count::UNKNOWN.fetch_add(1, Ordering::Relaxed),
         }

@@ -1,7 +1,7 @@
 //! Completions that are polled with `ibv_start_poll` and `ibv_next_poll`.
 
 use std::ffi::c_int;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rdma_mummy_sys::*;
 
@@ -10,7 +10,7 @@ use super::completion::{Completion, count_one, follow, is_receive};
 use super::original::{Original, Step};
 use super::queue_pair::FOLLOWS;
 use super::table::Keyed;
-use crate::state;
+use crate::{count, state};
 
 type Start = unsafe extern "C" fn(*mut ibv_cq_ex, *mut ibv_poll_cq_attr) -> c_int;
 type Next = unsafe extern "C" fn(*mut ibv_cq_ex) -> c_int;
@@ -124,8 +124,11 @@ unsafe fn observe_current(on: u8, cq: *mut ibv_cq_ex) {
 unsafe fn count_current(cq: *mut ibv_cq_ex) {
     // SAFETY: the driver's functions return the fields of the current completion.
     unsafe {
-        let Some(number) = (*cq).read_qp_num.map(|read| read(cq)) else { return };
-        let Some(pair) = pair_numbered((*cq).context, number) else { return };
+        let pair = (*cq).read_qp_num.and_then(|read| pair_numbered((*cq).context, read(cq)));
+        let Some(pair) = pair else {
+            count::UNKNOWN.fetch_add(1, Ordering::Relaxed);
+            return;
+        };
         let is_success = (*cq).status == ibv_wc_status::IBV_WC_SUCCESS;
         let opcode = (*cq).read_opcode.filter(|_| is_success).map_or(ibv_wc_opcode(0), |read| read(cq));
         let bytes = (*cq).read_byte_len.filter(|_| is_receive(opcode)).map_or(0, |read| read(cq));

@@ -175,7 +175,7 @@ unsafe fn begin(on: u8, record: &ExtendedPair, qp: *mut ibv_qp_ex, opcode: u32, 
                 ..of
             });
         } else if let Some(pair) = record.pair() {
-            run.add(&pair.counts, opcode, pair.is_signaled(flags), 0);
+            run.add(opcode, pair.is_signaled(flags), 0);
         }
     }
 }
@@ -269,7 +269,7 @@ unsafe fn complete_and_follow(
         let count = moments.len() as u64;
         let mut run = Run::default();
         for moment in moments.drain(..) {
-            run.add(&pair.counts, moment.opcode.into(), pair.is_signaled(moment.flags), moment.bytes);
+            run.add(moment.opcode.into(), pair.is_signaled(moment.flags), moment.bytes);
             pair.post(on, Moment { thread: state::thread(), ..moment });
         }
         let injected = if on & FAULTS != 0 { faults::refuse_post(&pair.faults) } else { None };

@@ -179,7 +179,7 @@ unsafe fn count_sends(pair: &QueuePair, list: *mut ibv_send_wr, refused: *mut ib
             // SAFETY: as above.
             count => unsafe { segments(request.sg_list, count_of(count), &limits.send_segments).0 },
         };
-        run.add(&pair.counts, request.opcode.0, pair.is_signaled(request.send_flags as u16), bytes);
+        run.add(request.opcode.0, pair.is_signaled(request.send_flags as u16), bytes);
     }
     pair.counts.posted(run);
     pair.counts.refused(left);

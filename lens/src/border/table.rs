@@ -65,13 +65,16 @@ impl<T: Keyed + Sync> Table<T> {
         let place = (key.wrapping_mul(SPREAD) >> (u64::BITS - LATELY.trailing_zeros())) as usize;
         // SAFETY: the record is null, or was leaked.
         match unsafe { self.lately[place].load(Ordering::Acquire).as_ref() } {
-            Some(record) if record.key().load(Ordering::Relaxed) == key => Some(record),
+            Some(record) if record.key().load(Ordering::Relaxed) == key && key != 0 => Some(record),
             _ => self.search(key, place),
         }
     }
 
     #[inline(never)]
     fn search(&self, key: u64, place: usize) -> Option<&'static T> {
+        if key == 0 {
+            return None;
+        }
         loop {
             let turn = self.turn.load(Ordering::Acquire);
             // SAFETY: the array is null, or was leaked.
@@ -108,6 +111,9 @@ impl<T: Keyed + Sync> Table<T> {
 
     /// Removes the record of `key`. Another object may get it once [`reuse`](Self::reuse) has returned it.
     pub(super) fn remove(&self, key: u64) -> Option<&'static T> {
+        if key == 0 {
+            return None;
+        }
         let mut writer = self.lock();
         // SAFETY: arrays and records are never freed.
         let slots = unsafe { self.slots.load(Ordering::Acquire).as_ref() }?;

@@ -4,7 +4,7 @@ mod histogram;
 mod summary;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::state;
@@ -28,6 +28,8 @@ pub(crate) struct Counts {
     received: AtomicU64,
     received_bytes: AtomicU64,
     failures: AtomicU64,
+    /// A request has failed since the queue pair was reset.
+    is_broken: AtomicBool,
     /// Signaled requests that were posted, and that completed.
     signaled: AtomicU64,
     completed: AtomicU64,
@@ -52,37 +54,34 @@ const KIND_OF_REQUEST: [u8; 16] = [1, 1, 0, 0, 2, 3, 3, 4, 4, 0, 0, 4, 4, 4, 4, 
 /// The kind of each `ibv_wc_opcode` of a request.
 const KIND_OF_COMPLETION: [u8; 16] = [0, 1, 2, 3, 3, 4, 4, 0, 4, 1, 4, 4, 4, 4, 4, 4];
 
-/// Requests of one kind in a row, which are added together.
+/// Requests that are posted together.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Run {
-    kind: u8,
-    requests: u64,
-    bytes: u64,
+    /// Requests and bytes of each kind.
+    kinds: [(u64, u64); KINDS.len()],
+    /// The kind of the last request.
+    last: u8,
     signaled: u64,
 }
 
 impl Run {
-    /// Adds a request to those of its kind, after it has given others to `counts`.
     #[inline]
-    pub(crate) fn add(&mut self, counts: &Counts, opcode: u32, is_signaled: bool, bytes: u64) {
-        let kind = KIND_OF_REQUEST[opcode as usize % KIND_OF_REQUEST.len()];
-        if kind != self.kind && self.requests > 0 {
-            counts.posted(std::mem::take(self));
-        }
-        self.kind = kind;
-        self.requests += 1;
-        self.bytes += bytes;
+    pub(crate) fn add(&mut self, opcode: u32, is_signaled: bool, bytes: u64) {
+        self.last = KIND_OF_REQUEST[opcode as usize % KIND_OF_REQUEST.len()];
+        let (requests, sum) = &mut self.kinds[usize::from(self.last) % KINDS.len()];
+        *requests += 1;
+        *sum += bytes;
         self.signaled += u64::from(is_signaled);
     }
 
     /// Adds to the bytes of the last request.
     #[inline]
     pub(crate) fn add_bytes(&mut self, bytes: u64) {
-        self.bytes += bytes;
+        self.kinds[usize::from(self.last) % KINDS.len()].1 += bytes;
     }
 
     pub(crate) fn requests(&self) -> u64 {
-        self.requests
+        self.kinds.iter().map(|(requests, _)| requests).sum()
     }
 
     pub(crate) fn has_signaled(&self) -> bool {
@@ -149,6 +148,7 @@ impl Counts {
             received: AtomicU64::new(0),
             received_bytes: AtomicU64::new(0),
             failures: AtomicU64::new(0),
+            is_broken: AtomicBool::new(false),
             signaled: AtomicU64::new(0),
             completed: AtomicU64::new(0),
             turn: AtomicU32::new(0),
@@ -184,9 +184,10 @@ impl Counts {
     /// Adds requests that the device has accepted.
     #[inline]
     pub(crate) fn posted(&self, run: Run) {
-        let kind = &self.kinds[usize::from(run.kind) % KINDS.len()];
-        add(&kind.requests, run.requests);
-        add(&kind.bytes, run.bytes);
+        for (kind, (requests, bytes)) in self.kinds.iter().zip(run.kinds) {
+            add(&kind.requests, requests);
+            add(&kind.bytes, bytes);
+        }
         add(&self.signaled, run.signaled);
     }
 
@@ -223,6 +224,12 @@ impl Counts {
         }
     }
 
+    /// Adds the time of a request, which the trace or the faults have followed.
+    pub(crate) fn took(&self, opcode: u32, nanoseconds: u64) {
+        let kind = KIND_OF_REQUEST[opcode as usize % KIND_OF_REQUEST.len()];
+        self.kinds[usize::from(kind)].times.add(nanoseconds);
+    }
+
     /// Adds a failed request.
     pub(crate) fn failed(&self, opcode: u32) {
         let kind = KIND_OF_REQUEST[opcode as usize % KIND_OF_REQUEST.len()];
@@ -233,17 +240,19 @@ impl Counts {
     /// Adds a failure of a request or of a receive, which only a trace distinguishes.
     pub(crate) fn failed_unknown(&self) {
         add(&self.failures, 1);
+        self.is_broken.store(true, Ordering::Relaxed);
         self.sample.store(0, Ordering::Relaxed);
     }
 
     /// No request is in flight: the queue pair was reset.
     pub(crate) fn nothing_in_flight(&self) {
+        self.is_broken.store(false, Ordering::Relaxed);
         [&self.signaled, &self.completed, &self.sample].iter().for_each(|counter| counter.store(0, Ordering::Relaxed));
     }
 
     /// Signaled requests that have not completed.
     pub(crate) fn in_flight(&self) -> u64 {
-        if self.failures.load(Ordering::Relaxed) > 0 {
+        if self.is_broken.load(Ordering::Relaxed) {
             // After a failure all requests complete, and it is not known which of them have.
             return 0;
         }

@@ -4,6 +4,7 @@ mod ring;
 
 use std::fmt;
 use std::io::{self, Write};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -59,8 +60,19 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 pub(crate) fn call(call: Call) {
-    lock(&CALLS).push(call);
+    let mut calls = lock(&CALLS);
+    if calls.len() < MOST {
+        calls.push(call)
+    } else {
+        DROPPED.fetch_add(1, Ordering::Relaxed);
+    }
 }
+
+/// How many calls wait for the writer, which a reader of its pipe may keep waiting.
+const MOST: usize = 100_000;
+static DROPPED: AtomicU64 = AtomicU64::new(0);
+/// How long the end of the trace waits for the writer.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Records a fork(2), with the kernel's release, which decides what happens to registered memory.
 pub(crate) extern "C" fn forked() {
@@ -105,13 +117,31 @@ pub(crate) fn stop() -> io::Result<()> {
     trace.is_ending = true;
     STOPPED.notify_all();
     while trace.sink.is_some() && trace.has_thread {
-        trace = STOPPED.wait(trace).unwrap_or_else(PoisonError::into_inner);
+        let (woken, waited) = STOPPED.wait_timeout(trace, PATIENCE).unwrap_or_else(PoisonError::into_inner);
+        trace = woken;
+        if waited.timed_out() {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "the trace has no reader"));
+        }
     }
     trace.is_ending = false;
     trace.error.take().map_or(Ok(()), Err)
 }
 
+/// Ends the trace also if its sink panics.
+struct Ending;
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            let mut trace = lock(&TRACE);
+            (trace.sink, trace.has_thread) = (None, false);
+            STOPPED.notify_all();
+        }
+    }
+}
+
 fn write_often() {
+    let _ending = Ending;
     let mut trace = lock(&TRACE);
     while trace.sink.is_some() && !trace.is_ending {
         trace.write(state::now().saturating_sub(PAUSE.as_nanos() as u64));
@@ -128,7 +158,7 @@ impl Trace {
     /// Writes all records up to the time `cut`, in their order.
     fn write(&mut self, cut: u64) {
         let mut moments = Vec::new();
-        let dropped = ring::take(&mut moments);
+        let dropped = ring::take(&mut moments) + DROPPED.swap(0, Ordering::Relaxed);
         let calls = std::mem::take(&mut *lock(&CALLS));
         self.later.extend(calls.into_iter().map(Record::from));
         self.later.extend(moments.into_iter().map(Record::from));

@@ -88,7 +88,7 @@ fn install_lens(wants_devices: bool) {
     match Environment::install(wants_devices.then_some(SoftDevices)) {
         Ok(None) => {}
         Ok(lens) => {
-            if let Some(warning) = lens.as_ref().and_then(Environment::warning) {
+            for warning in lens.as_ref().map_or(&[][..], Environment::warnings) {
                 print_error(&format!("lens: {warning}"));
             }
             *LENS.lock().unwrap_or_else(PoisonError::into_inner) = lens;
@@ -97,9 +97,11 @@ fn install_lens(wants_devices: bool) {
         }
         Err(error) => {
             print_error(&format!("lens: {error}"));
-            // Without the lens, the program would run as if there were no faults.
-            // SAFETY: the function ends the process; buffers of the program are lost.
-            unsafe { libc::_exit(CANNOT_RUN) };
+            if environment::has_faults() {
+                // The program would run as if there were no faults.
+                // SAFETY: the function ends the process; buffers of the program are lost.
+                unsafe { libc::_exit(CANNOT_RUN) };
+            }
         }
     }
 }
@@ -120,8 +122,23 @@ impl Devices for SoftDevices {
     }
 }
 
-/// The error is printed here, because the program does not use the API of softrnic and cannot report the error itself.
-#[expect(clippy::print_stderr, reason = "the calling program cannot report it")]
+/// The error is printed here, because the program does not use the API of softrnic and cannot report the error itself. An
+/// error of the print does not matter to the program, so nothing of it may reach the program, and SIGPIPE neither.
 fn print_error(text: &str) {
-    eprintln!("{text}");
+    let line = format!("{text}\n");
+    // SAFETY: the sets have space for signals, and the first call fills the first one; the line can be read.
+    unsafe {
+        let mut pipe = std::mem::zeroed();
+        let mut before = std::mem::zeroed();
+        libc::sigemptyset(&raw mut pipe);
+        libc::sigaddset(&raw mut pipe, libc::SIGPIPE);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const pipe, &raw mut before);
+        let written = libc::write(libc::STDERR_FILENO, line.as_ptr().cast(), line.len());
+        if written < 0 {
+            // Takes the signal, if the write has raised it.
+            let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+            libc::sigtimedwait(&raw const pipe, std::ptr::null_mut(), &raw const now);
+        }
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
+    }
 }

@@ -50,7 +50,7 @@ impl Command {
     ///
     /// # Errors
     ///
-    /// The [`Error`] of the first device that fails.
+    /// The [`Error`](enum@super::Error) of the first device that fails.
     pub fn run(&self) -> Result<(), Error> {
         match self.action {
             Action::Fail(number, status) => return QueuePair::numbered(number).map(|pair| pair.fail(status)),
@@ -62,7 +62,8 @@ impl Command {
             Some(name) => vec![Device::named(name)?],
             None => Device::all().collect(),
         };
-        devices.into_iter().try_for_each(|device| match self.action {
+        // Each device gets the command; the first error is that of the command.
+        let each = devices.into_iter().map(|device| match self.action {
             Action::PortDown => device.port_down(),
             Action::PortUp => device.port_up(),
             Action::Remove => device.remove(),
@@ -72,7 +73,8 @@ impl Command {
             Action::Rate(rate) => device.limit_rate(rate),
             Action::Memory(limit) => device.limit_memory(limit),
             Action::Fail(..) | Action::Refuse(..) | Action::BreakDown(_) => Ok(()),
-        })
+        });
+        each.fold(Ok(()), Result::and)
     }
 }
 
@@ -169,7 +171,11 @@ fn queue_pair(words: &mut Words<'_>) -> Result<Action, ParseError> {
     type Status = ibv_wc_status;
     let expected = "the number of a queue pair";
     let word = words.next(expected)?;
-    let number = word.parse().map_err(|_| unexpected(Some(word), expected))?;
+    let number = match word.strip_prefix("0x") {
+        Some(digits) => u32::from_str_radix(digits, 16),
+        None => word.parse(),
+    };
+    let number = number.map_err(|_| unexpected(Some(word), expected))?;
     let rest: fn(&mut Words<'_>, u32) -> Result<Action, ParseError> = words.choose::<RestOfPair>(&[
         ("fail", |words, number| {
             let status = words.choose(&[

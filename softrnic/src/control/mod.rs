@@ -231,7 +231,7 @@ impl QueuePair {
 #[non_exhaustive]
 pub enum Error {
     /// No device is registered with this name.
-    #[error("no soft device is named {name}; choose one of the registered devices: {}", .devices.join(", "))]
+    #[error("no soft device is named {name:?}; choose one of the registered devices: {}", .devices.join(", "))]
     Unknown {
         /// The name.
         name: String,

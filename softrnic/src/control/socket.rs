@@ -5,6 +5,7 @@ use std::fs::{self, DirBuilder};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock};
+use std::time::{Duration, Instant};
 use std::{env, io, process};
 
 use rustix::event::epoll::EventFlags;
@@ -27,6 +28,8 @@ pub const CONTROL_VARIABLE: &str = "SOFTRNIC_CONTROL";
 const LISTENER: u64 = 0;
 /// The maximum number of clients.
 const MAX_CLIENTS: usize = 16;
+/// How long the listener rests after an error.
+const PAUSE: Duration = Duration::from_millis(100);
 /// The maximum length of a command.
 const MAX_LENGTH: usize = 1024;
 
@@ -50,7 +53,8 @@ fn serve() {
     let listening = listen(folder).and_then(|listener| {
         let task = |place: Place| {
             place.watch(&listener, LISTENER, EventFlags::IN)?;
-            Ok(Box::new(Server { place, listener, clients: BTreeMap::new(), last: LISTENER }) as Box<dyn Task>)
+            Ok(Box::new(Server { place, listener, clients: BTreeMap::new(), last: LISTENER, paused_until: None })
+                as Box<dyn Task>)
         };
         Ok(Reactor::of_process().add(task)?)
     });
@@ -93,6 +97,8 @@ struct Server {
     /// The clients, and the part of a command that each has sent.
     clients: BTreeMap<u64, (Descriptor, Vec<u8>)>,
     last: u64,
+    /// When the listener is watched again.
+    paused_until: Option<Instant>,
 }
 
 impl Task for Server {
@@ -100,7 +106,12 @@ impl Task for Server {
         if id == LISTENER {
             let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
             let accepted = Descriptor::open(|| rustix::net::accept_with(&self.listener, flags));
-            let Ok(client) = accepted else { return };
+            let Ok(client) = accepted else {
+                // The client would wake the thread again and again, as without free descriptors.
+                self.place.unwatch(&self.listener);
+                self.paused_until = Some(Instant::now() + PAUSE);
+                return;
+            };
             self.last += 1;
             if self.clients.len() < MAX_CLIENTS && self.place.watch(&client, self.last, EventFlags::IN).is_ok() {
                 self.clients.insert(self.last, (client, Vec::new()));
@@ -114,7 +125,11 @@ impl Task for Server {
     }
 
     fn turn(&mut self) -> Next {
-        Next::Never
+        if self.paused_until.is_some_and(|until| until <= Instant::now()) {
+            let is_watched = self.place.watch(&self.listener, LISTENER, EventFlags::IN).is_ok();
+            self.paused_until = (!is_watched).then(|| Instant::now() + PAUSE);
+        }
+        self.paused_until.into()
     }
 }
 

@@ -162,6 +162,18 @@ impl Requester {
         ControlFlow::Continue(())
     }
 
+    /// Reckons the times of requests anew if the speed of the device has changed.
+    pub(super) fn follow_speed(&mut self, pair: &QueuePair) {
+        let changes = pair.parts.condition.speed_changes();
+        if self.speed_changes != changes {
+            self.speed_changes = changes;
+            self.departures.clear();
+            if matches!(self.wait, Wait::Departure(_)) {
+                self.wait = Wait::No;
+            }
+        }
+    }
+
     /// Whether a slow device sends the request at the index `next` now. The delay of a request begins when it is posted,
     /// so the delays of several requests overlap.
     fn departs(&mut self, pair: &QueuePair, next: usize) -> bool {

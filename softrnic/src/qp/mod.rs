@@ -420,6 +420,7 @@ impl QueuePair {
 
     fn run_deferred(&self) -> bool {
         deferred_run::run(&self.deferred, &self.requester, |requester| {
+            requester.follow_speed(self);
             if self.is_gated() {
                 requester.forget_peer();
             } else {

@@ -20,6 +20,8 @@ pub(crate) struct Condition {
     rate: AtomicU64,
     /// The time until which earlier messages use the bandwidth.
     busy_until: AtomicU64,
+    /// How often the delay or the bandwidth was set.
+    speed_changes: AtomicU64,
 }
 
 /// Registered memory that counts against the limit of its device.
@@ -48,6 +50,7 @@ impl Condition {
             delay: AtomicU64::new(0),
             rate: AtomicU64::new(0),
             busy_until: AtomicU64::new(0),
+            speed_changes: AtomicU64::new(0),
         }
     }
 
@@ -62,11 +65,23 @@ impl Condition {
 
     pub(crate) fn set_delay(&self, delay: Duration) {
         self.delay.store(delay.as_nanos().try_into().unwrap_or(u64::MAX), Ordering::SeqCst);
+        self.speed_changed();
     }
 
     /// Sets the bandwidth in bytes per second, or zero for no limit.
     pub(crate) fn set_rate(&self, rate: u64) {
         self.rate.store(rate, Ordering::SeqCst);
+        self.speed_changed();
+    }
+
+    fn speed_changed(&self) {
+        self.busy_until.store(0, Ordering::SeqCst);
+        self.speed_changes.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// How often the delay or the bandwidth was set: times that were reckoned before are no longer right.
+    pub(crate) fn speed_changes(&self) -> u64 {
+        self.speed_changes.load(Ordering::SeqCst)
     }
 
     /// Returns how long a message of this length must wait before it is sent, and uses the bandwidth for it.
@@ -95,7 +110,11 @@ impl Condition {
     /// `ENOMEM` if the memory exceeds the limit.
     pub(crate) fn register(&'static self, length: u64) -> Result<Registered, Errno> {
         let limit = self.limit.load(Ordering::SeqCst);
-        let add = |registered: u64| registered.checked_add(length).filter(|sum| *sum <= limit);
+        // Without a limit, a region may have any length, such as one of the whole address space.
+        let add = |registered: u64| match limit {
+            u64::MAX => Some(registered.wrapping_add(length)),
+            _ => registered.checked_add(length).filter(|sum| *sum <= limit),
+        };
         let added = self.registered.fetch_update(Ordering::SeqCst, Ordering::SeqCst, add);
         added.map(|_| Registered { condition: self, length }).map_err(|_| Errno::NO_MEMORY)
     }

@@ -42,6 +42,8 @@ pub(in crate::qp) struct Requester {
     pub(in crate::qp) alarm: NextCall,
     /// When a slow device sends the requests from the one at the index [`InFlight::next`] on.
     pub(in crate::qp) departures: VecDeque<Instant>,
+    /// How often the speed of the device had changed when they were reckoned.
+    pub(in crate::qp) speed_changes: u64,
 }
 
 impl Requester {
@@ -60,6 +62,7 @@ impl Requester {
             has_reported_drained: false,
             peer: Peer::default(),
             departures: VecDeque::new(),
+            speed_changes: 0,
         }
     }
 
