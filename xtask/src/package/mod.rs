@@ -1,7 +1,7 @@
 //! `cargo xtask package`: what users install.
 //!
 //! `tree` lays out an installation of the programs and C libraries below a prefix; it becomes an archive and a Debian
-//! package. `wheel` makes a wheel of `softrnic-run`. `notices` collects the licences of dependencies.
+//! package. `wheel` makes a wheel of `softrnic-run` and `lens`. `notices` collects the licences of dependencies.
 
 mod notices;
 mod tree;
@@ -21,12 +21,19 @@ use crate::preload::{self, run};
 use crate::{capi, packages, repo, trespass_capi};
 
 /// The packages whose programs and libraries are installed.
-const SHIPPED: [&str; 6] =
-    ["rdma-mummy-capi", "rdma-pipe", "softrnic-preload", "stride-perf", "trespass-capi", "trespass-sockets"];
+const SHIPPED: [&str; 7] = [
+    "rdma-lens-cli",
+    "rdma-mummy-capi",
+    "rdma-pipe",
+    "softrnic-preload",
+    "stride-perf",
+    "trespass-capi",
+    "trespass-sockets",
+];
 
 /// Build what users install into target/packages: an archive, a Debian package and a Python wheel
 ///
-/// The archive and the Debian package have the programs and C libraries, the wheel has softrnic-run. The wheel needs
+/// The archive and the Debian package have the programs and C libraries, the wheel has softrnic-run and lens. The wheel needs
 /// python3, and the Debian package dpkg-deb; without them, they are left out. The packages run on systems whose glibc is
 /// at least as new as their symbols require; the name of the wheel has that version.
 #[derive(Args, Debug)]

@@ -15,11 +15,12 @@ use crate::preload::Built;
 /// The folder of documents.
 pub(super) const DOC: &str = "share/doc/sideway";
 /// Documents and examples. They keep their paths, so that links between them lead somewhere.
-const DOCUMENTS: [&str; 15] = [
+const DOCUMENTS: [&str; 16] = [
     "CHANGELOG.md",
     "LICENSE-APACHE",
     "LICENSE-MIT",
     "README.md",
+    "lens/README.md",
     "rdma-mummy-sys/capi/README.md",
     "rdma-mummy-sys/capi/examples",
     "rdma-pipe/README.md",
@@ -59,8 +60,12 @@ pub(super) fn lay_out(root: &Path, programs: &Programs<'_>, prefix: &Path) -> Re
     for (from, to) in wheel::files(programs.softrnic).into_iter().chain(sockets) {
         put(&from, &prefix.join(to))?;
     }
-    for name in ["softrnic-run", "trespass-run"] {
-        runner(prefix, name)?;
+    for name in ["softrnic-run", "trespass-run", "lens"] {
+        runner(prefix, name, &[])?;
+        completions(prefix, name)?;
+    }
+    for command in ["run", "explain", "ctl"] {
+        runner(prefix, &format!("lens-{command}"), &["lens", command])?;
     }
     for name in ["rdcp", "rdpipe", "rdrecv", "rdsend", "stride-perf"] {
         let program = prefix.join("bin").join(name);
@@ -101,9 +106,10 @@ fn manual(prefix: &Path, program: &Path, name: &str, words: &mut Vec<String>) ->
     Ok(())
 }
 
-/// Writes the manual page of a program that runs another, which is its `--help`, and its completions.
-fn runner(prefix: &Path, name: &str) -> Result<()> {
-    let help = printed(&prefix.join("bin").join(name), &["--help"])?;
+/// Writes the manual page of a program that runs another, or of its command, which is its `--help`.
+fn runner(prefix: &Path, name: &str, words: &[&str]) -> Result<()> {
+    let (program, command) = words.split_first().map_or((name, words), |(program, command)| (*program, command));
+    let help = printed(&prefix.join("bin").join(program), &[command, &["--help"]].concat())?;
     let (title, rest) = help.split_once("\n\n").context("the help has no title")?;
     let escaped = |text: &str| text.replace('\\', "\\e").replace('-', "\\-");
     // No line of the text begins with a full stop or an apostrophe, which would be commands.
@@ -114,7 +120,11 @@ fn runner(prefix: &Path, name: &str) -> Result<()> {
         escaped(title),
         escaped(rest)
     );
-    page(prefix, name, &text)?;
+    page(prefix, name, &text)
+}
+
+/// Writes the completions of a program that runs another.
+fn completions(prefix: &Path, name: &str) -> Result<()> {
     for (_, file, text) in SHELLS {
         write(&prefix.join("share").join(file.replace('@', name)), &text.replace('@', name))?;
     }
@@ -177,7 +187,7 @@ mod tests {
         let folder = Folder::new();
         let built = folder.join("built");
         let softrnic = Built { run: built.join("softrnic-run"), libraries: built.join("lib") };
-        let programs = ["softrnic-run", "trespass-run", "rdcp", "rdpipe", "rdrecv", "rdsend", "stride-perf"]
+        let programs = ["softrnic-run", "trespass-run", "lens", "rdcp", "rdpipe", "rdrecv", "rdsend", "stride-perf"]
             .map(|name| built.join(name));
         let others = ["libsoftrnic_preload.so", "libtrespass_sockets.so", "lib/libibverbs.so.1", "lib/librdmacm.so.1"];
         for file in programs.iter().cloned().chain(others.map(|name| built.join(name))) {
@@ -204,6 +214,7 @@ mod tests {
         assert!(text("share/man/man1/stride-perf-write-bw.1").contains("man write bw"));
         assert!(!prefix.join("share/man/man1/stride-perf-help.1").exists());
         assert!(text("share/man/man1/softrnic-run.1").contains("softrnic\\-run \\- Title"));
+        assert!(text("share/man/man1/lens-explain.1").contains("explain \\-\\-help"));
         assert_eq!(fs::read_link(prefix.join("lib/libx.so")).unwrap(), Path::new("libx.so.0"));
         for path in ["include/x.h", "libexec/softrnic/librdmacm.so.1", "libexec/trespass/libtrespass_sockets.so"] {
             assert!(prefix.join(path).is_file(), "{path}");

@@ -1,4 +1,4 @@
-//! The wheel `softrnic`: `softrnic-run` and its libraries, for pip.
+//! The wheel `softrnic`: `softrnic-run`, `lens` and their libraries, for pip.
 //!
 //! A wheel is a zip archive. pip copies its `scripts` into the folder of programs, and its `data` below the prefix of
 //! that folder, where `softrnic-run` finds the libraries.
@@ -15,12 +15,15 @@ use crate::repo;
 
 /// The package of the programs in the wheel, whose version it has.
 const PACKAGE: &str = "softrnic-preload";
+/// The packages of its programs.
+const PACKAGES: [&str; 2] = [PACKAGE, "rdma-lens-cli"];
 const SUMMARY: &str = "Run RDMA programs without an RDMA NIC: softrnic-run, and a NIC in software";
 
 /// The files of the wheel below the prefix of an installation.
-pub(super) fn files(built: &Built) -> [(PathBuf, &'static str); 4] {
+pub(super) fn files(built: &Built) -> [(PathBuf, &'static str); 5] {
     [
         (built.run.clone(), "bin/softrnic-run"),
+        (built.run.with_file_name("lens"), "bin/lens"),
         (built.run.with_file_name("libsoftrnic_preload.so"), "libexec/softrnic/libsoftrnic_preload.so"),
         (built.libraries.join("libibverbs.so.1"), "libexec/softrnic/libibverbs.so.1"),
         (built.libraries.join("librdmacm.so.1"), "libexec/softrnic/librdmacm.so.1"),
@@ -42,7 +45,7 @@ pub(crate) fn pack(root: &Path, built: &Built, to: &Path) -> Result<PathBuf> {
     for license in licenses {
         put(&root.join(license), &information.join("licenses").join(license))?;
     }
-    notices::write(root, &[PACKAGE], &information.join("licenses/THIRD-PARTY"))?;
+    notices::write(root, &PACKAGES, &information.join("licenses/THIRD-PARTY"))?;
     let (major, minor) = glibc(files.iter().map(|(file, _)| file))?;
     let tag = format!("py3-none-manylinux_{major}_{minor}_{}", std::env::consts::ARCH);
     let readme = fs::read_to_string(root.join("softrnic/README.md")).context("cannot read softrnic/README.md")?;
