@@ -1,5 +1,6 @@
 //! Commands as texts.
 
+use std::io;
 use std::str::{FromStr, SplitWhitespace};
 use std::time::Duration;
 
@@ -217,6 +218,12 @@ fn unexpected(word: Option<&str>, expected: &str) -> ParseError {
 pub struct ParseError {
     word: Option<String>,
     expected: String,
+}
+
+impl From<ParseError> for io::Error {
+    fn from(error: ParseError) -> Self {
+        Self::new(io::ErrorKind::InvalidInput, error)
+    }
 }
 
 #[cfg(test)]
