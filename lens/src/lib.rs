@@ -49,6 +49,11 @@ pub use faults::{DeviceError, Devices, Schedule, ScheduleError};
 pub use record::{Record, Request, What};
 pub use trace::Format;
 
+/// Whether a schedule can make calls of this verb fail.
+pub fn can_fail(verb: &str) -> bool {
+    border::check_verb(verb).is_ok()
+}
+
 static IN_USE: AtomicBool = AtomicBool::new(false);
 
 /// The lens of this process. Dropping it ends the trace and the faults.

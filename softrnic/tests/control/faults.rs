@@ -161,7 +161,7 @@ fn other_process_sends_commands() {
         replies.next().unwrap().unwrap()
     };
     assert_eq!(ask("port sideways\n"), "error: invalid command: unexpected word \"sideways\"; expected down, up");
-    assert!(ask("port down on soft9\n").starts_with("error: no soft device is named soft9"));
+    assert!(ask("port down on soft9\n").starts_with("error: no soft device is named \"soft9\""));
     assert_eq!(ask("port down on soft0\n"), "ok");
     assert_eq!(child.wait().unwrap().code(), Some(7));
 }

@@ -53,7 +53,7 @@ fn is_chosen(schedule: &str) -> bool {
 fn calls(without: &Summary) -> Vec<(String, String)> {
     let mut all = Vec::new();
     // An event that is not acknowledged makes its identifier wait in librdmacm, so a program cannot handle that failure.
-    for verb in without.verbs.iter().filter(|verb| !verb.verb.contains("_ack_")) {
+    for verb in without.verbs.iter().filter(|verb| rdma_lens::can_fail(verb.verb) && !verb.verb.contains("_ack_")) {
         let code = if verb.verb.starts_with("ibv_destroy") { "EBUSY" } else { "ENOMEM" };
         let times = (0..verb.calls.min(PLACES)).map(|n| format!("after {n} calls of {}: fail with {code}", verb.verb));
         let each = std::iter::once(format!("each call of {}: fail with {code}", verb.verb));
@@ -138,8 +138,8 @@ pub(crate) fn random(seed: u64, without: &Summary) -> String {
         state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
         (state >> 33) as usize % limit
     };
-    let verbs: Vec<_> =
-        without.verbs.iter().filter(|verb| !releases(verb.verb) && !verb.verb.contains("_ack_")).collect();
+    let is_refused = |verb: &str| rdma_lens::can_fail(verb) && !releases(verb) && !verb.contains("_ack_");
+    let verbs: Vec<_> = without.verbs.iter().filter(|verb| is_refused(verb.verb)).collect();
     let mut lines = String::new();
     for _ in 0..=below(3) {
         let often = |what: &str, most: usize, below: &mut dyn FnMut(usize) -> usize| match below(3) {
