@@ -8,6 +8,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::task::{Poll, Waker};
+use std::time::{Duration, Instant};
 
 use rustc_hash::FxHashMap;
 use sideway::rdmacm::{Event, EventChannel, EventKind, EventType, Identifier};
@@ -22,8 +23,8 @@ pub(crate) struct Manager {
     pub(crate) channel: Arc<EventChannel>,
     /// The queues of events, by the addresses of their identifiers.
     inboxes: RefCell<FxHashMap<usize, Weak<Inbox>>>,
-    /// The number of times in a row that events could not be read.
-    failures: Cell<u8>,
+    /// Since when events cannot be read.
+    fails_since: Cell<Option<Instant>>,
     /// Why no events can be read any more.
     broken: OnceCell<Error>,
 }
@@ -41,8 +42,9 @@ pub(crate) struct Inbox {
     manager: Weak<Manager>,
 }
 
-/// After as many failures in a row, no more events are read. Before, the system may be short of memory for a moment.
-const FAILURES: u8 = 16;
+/// After failures for this time, no more events are read. Before, the process may be short of descriptors or memory for a
+/// moment.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// How many events an identifier that does not listen can have. Each is the answer to a step.
 pub(crate) const EVENTS: usize = 16;
@@ -54,7 +56,7 @@ fn name(id: &Arc<Identifier>) -> usize {
 impl Manager {
     pub(crate) fn new() -> Result<Self, Error> {
         let channel = EventChannel::new().map_err(|error| Error::System(error.to_string().into()))?;
-        Ok(Self { channel, inboxes: RefCell::default(), failures: Cell::new(0), broken: OnceCell::new() })
+        Ok(Self { channel, inboxes: RefCell::default(), fails_since: Cell::new(None), broken: OnceCell::new() })
     }
 
     pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
@@ -86,10 +88,13 @@ impl Manager {
         loop {
             let event = match self.channel.try_get_cm_event() {
                 Ok(Some(event)) => event,
-                Ok(None) => return false,
+                Ok(None) => {
+                    self.fails_since.set(None);
+                    return false;
+                }
                 Err(error) => return self.fail(error.into()),
             };
-            self.failures.set(0);
+            self.fails_since.set(None);
             let owner = event.listener_id().unwrap_or_else(|| event.cm_id());
             let inbox = self.inboxes.borrow().get(&name(owner)).and_then(Weak::upgrade);
             // A dropped request is rejected.
@@ -99,8 +104,9 @@ impl Manager {
     }
 
     fn fail(&self, error: Error) -> bool {
-        self.failures.set(self.failures.get() + 1);
-        if self.failures.get() < FAILURES || self.broken.set(error).is_err() {
+        let since = self.fails_since.get().unwrap_or_else(Instant::now);
+        self.fails_since.set(Some(since));
+        if since.elapsed() < PATIENCE || self.broken.set(error).is_err() {
             return false;
         }
         let inboxes: Vec<_> = self.inboxes.borrow().values().filter_map(Weak::upgrade).collect();

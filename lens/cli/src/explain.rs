@@ -28,7 +28,14 @@ pub(crate) fn main(task: &Explain) -> Result<ExitCode, Refusal> {
     let read = |path: &PathBuf| {
         let cannot = |error: String| Refusal::new(format!("cannot read {}: {error}", path.display()));
         let file = File::open(path).map_err(|error| cannot(error.to_string()))?;
-        Trace::read(BufReader::new(file)).map_err(|error| cannot(error.to_string()))
+        let trace = Trace::read(BufReader::new(file)).map_err(|error| cannot(error.to_string()))?;
+        if trace.records.is_empty() {
+            return Err(Refusal::new(format!(
+                "{} has no records: is it a trace of `lens run --json`?",
+                path.display()
+            )));
+        }
+        Ok(trace)
     };
     let traces = task.traces.iter().map(read).collect::<Result<Vec<_>, _>>()?;
     match writeln!(io::stdout(), "{}", explain(&traces)) {

@@ -74,6 +74,9 @@ pub(crate) fn main(task: Run) -> Result<ExitCode, Refusal> {
 }
 
 fn execute(task: Run) -> Result<ExitCode, String> {
+    if let Some(option) = task.program.first().filter(|word| word.as_encoded_bytes().starts_with(b"-")) {
+        return Err(format!("unknown option {}; see `lens run --help`", option.display()));
+    }
     let mut command = Command::new(find_runner()?);
     // Without the folder, the program runs, and `lens ctl` does not find it.
     if let Ok(folder) = ctl::make_folder() {

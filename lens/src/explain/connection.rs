@@ -60,10 +60,17 @@ fn unacknowledged(model: &Model<'_>, pair: &Object<'_>, posted: Option<&Posted<'
         };
     };
     mismatch(pair, peer, posted, time).unwrap_or_else(|| {
-        Cause::likely(
-            format!("{} and its peer {} agree on numbers, GIDs, PSNs and MTU: {FABRIC}", pair.name, peer.name),
-            "check the firewall for UDP port 4791, and ping the peer with packets of the MTU's size",
-        )
+        let agree = format!("{} and its peer {} agree on numbers, GIDs, PSNs and MTU", pair.name, peer.name);
+        // softrnic sends no packets that a firewall sees.
+        if pair.fact("context", time).is_some_and(|device| device.starts_with("soft")) {
+            Cause::likely(format!("{agree}: {PEER_ENDED}, or a port is down"), "see why the peer ended")
+        } else {
+            Cause::likely(
+                format!("{agree}: {FABRIC}"),
+                "check the firewall for UDP port 4791, and ping the peer with packets of the MTU's size",
+            )
+            .or(&[PEER_ENDED])
+        }
     })
 }
 

@@ -55,6 +55,14 @@ fn notes(traces: &[Trace]) -> Vec<String> {
     notes
 }
 
+/// What to do about a fault that was asked for.
+const SCHEDULED: &str = "nothing, unless the program should survive it";
+
+/// Whether a record of a call is that of a fault.
+fn is_fault(verb: &str) -> bool {
+    matches!(verb, "fault" | "device")
+}
+
 struct Findings<'m, 'a> {
     model: &'m Model<'a>,
     found: Vec<Finding>,
@@ -82,6 +90,9 @@ impl Findings<'_, '_> {
                     self.add(moment, cause);
                 }
             }
+            What::Call { verb, arguments, .. } if moment.record.injected && is_fault(verb) => {
+                self.scheduled(moment, arguments);
+            }
             What::Call { verb, arguments, error: None, .. } => self.success(moment, verb, arguments),
             What::Call { verb, arguments, error: Some(error), .. } => {
                 if let Some(cause) = calls::failed(self.model, moment, verb, arguments, error) {
@@ -89,6 +100,16 @@ impl Findings<'_, '_> {
                 }
             }
             _ => {}
+        }
+    }
+
+    /// A fault of a schedule, from which failures of its queue pair follow.
+    fn scheduled(&mut self, moment: Moment<'_>, arguments: &[(String, String)]) {
+        let text = argument(arguments, "fault").or_else(|| argument(arguments, "command")).unwrap_or_default();
+        let finding = self.add(moment, Cause::certain(format!("the schedule of faults: {text}"), SCHEDULED));
+        let pair = argument(arguments, "qp").and_then(|name| self.model.object(moment.trace, name, moment.time));
+        if let Some(pair) = pair {
+            self.blame(pair, moment.time, finding);
         }
     }
 
@@ -175,7 +196,15 @@ impl Findings<'_, '_> {
 
     /// Adds a finding, or counts it with the one of its cause. Returns its index.
     fn add(&mut self, Moment { trace, time, record }: Moment<'_>, cause: Cause) -> usize {
-        let Cause { text: cause, remedy, certainty, others } = cause;
+        let Cause { text: cause, remedy, certainty, others } = match &record.what {
+            What::Call { verb, .. } if record.injected && !is_fault(verb) => {
+                Cause::certain(format!("the schedule of faults made {verb} fail"), SCHEDULED)
+            }
+            What::Refused { .. } if record.injected => {
+                Cause::certain("the schedule of faults made a post fail", SCHEDULED)
+            }
+            _ => cause,
+        };
         if let Some(index) = self.found.iter().position(|known| known.trace == trace && known.cause == cause) {
             self.found[index].follows.repeated += 1;
             return index;

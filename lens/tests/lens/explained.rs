@@ -10,7 +10,7 @@ use sideway_tests::connections::{self, LONG};
 use sideway_tests::device;
 use sideway_tests::loopback::{Loopback, PSN, QueueKind, init, ready_to_receive, ready_to_send, to};
 
-use crate::planted::{explained, finds};
+use crate::planted::{explained, explained_as_of_a_device, finds};
 use crate::support::Session;
 
 fn session() -> Session {
@@ -60,7 +60,7 @@ fn firewall_is_named() {
     passive.id.accept(&ConnectionParameter::default()).unwrap();
     drop(connections::expect(&channel, EventType::Unreachable));
     drop((active, passive, listener, channel));
-    let report = explained(session);
+    let report = explained_as_of_a_device(session);
     finds(&report, &[&format!("{address} does not reply"), "ETIMEDOUT", "firewall"]);
     assert_eq!(report.findings[0].certainty, Certainty::Likely);
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
@@ -76,6 +77,7 @@ fn listen(folder: &Path) -> io::Result<Descriptor> {
     if !found.is_dir() || found.uid() != rustix::process::geteuid().as_raw() || found.mode() & 0o77 != 0 {
         return Err(io::Error::other("it is not a folder that only this user can access"));
     }
+    remove_sockets_of_ended_processes(folder);
     let path = folder.join(process::id().to_string());
     // A process that has ended may have had this ID.
     match fs::remove_file(&path) {
@@ -88,6 +90,24 @@ fn listen(folder: &Path) -> io::Result<Descriptor> {
     rustix::net::bind(&listener, &SocketAddrUnix::new(&path)?)?;
     rustix::net::listen(&listener, MAX_CLIENTS as i32)?;
     Ok(listener)
+}
+
+/// Processes that were killed leave their sockets.
+fn remove_sockets_of_ended_processes(folder: &Path) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let is_number = name.as_encoded_bytes().iter().all(u8::is_ascii_digit);
+        if !is_number || Path::new("/proc").join(&name).exists() {
+            continue;
+        }
+        // A process of another PID namespace may use the folder too.
+        let refused =
+            UnixStream::connect(entry.path()).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused);
+        if refused {
+            // Another process may have removed it.
+            let _ = fs::remove_file(entry.path());
+        }
+    }
 }
 
 /// What the thread does for the socket.

@@ -3,7 +3,7 @@
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{Timespec, epoll};
 use sideway::error::VerbError;
@@ -30,9 +30,9 @@ const RETRIES: u8 = 7;
 /// so a limit is safe. The value 7 would mean no limit.
 const RNR_RETRIES: u8 = 6;
 
-/// After as many failures in a row, the events of the connection manager count as lost. Before, the system may be short of
-/// memory for a moment.
-const FAILURES: u8 = 16;
+/// After failures for this time, the events of the connection manager count as lost. Before, the process may be short of
+/// descriptors or memory for a moment.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The object that owns an rdma_cm identifier.
 #[derive(Clone, Copy, Debug)]
@@ -109,10 +109,13 @@ impl Verbs {
         loop {
             match self.manager.try_get_cm_event() {
                 Ok(Some(event)) => {
-                    self.failures.0 = 0;
+                    self.failures.0 = None;
                     self.handle(event, events);
                 }
-                Ok(None) => return count,
+                Ok(None) => {
+                    self.failures.0 = None;
+                    return count;
+                }
                 Err(error) => {
                     self.manager_failed(error);
                     return count;
@@ -125,8 +128,7 @@ impl Verbs {
     /// Without events, no link can be established: those that wait for events end, so that they can use TCP, and requests
     /// to listeners are rejected. Established links continue.
     fn manager_failed(&mut self, error: VerbError) {
-        self.failures.0 += 1;
-        if self.failures.0 < FAILURES {
+        if self.failures.0.get_or_insert_with(Instant::now).elapsed() < PATIENCE {
             return;
         }
         rdma_mummy_sys::log!(error, "no more connections over RDMA: {error}; restart the program");

@@ -49,7 +49,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::epoll;
 use rustix::time::{ClockId, clock_gettime};
@@ -133,8 +133,8 @@ pub(crate) struct Verbs {
     epoll: OwnedFd,
     pool: Pool,
     segment: u32,
-    /// The number of times in a row that the events of the connection manager could not be read, and the last error.
-    failures: (u8, Option<VerbError>),
+    /// Since when the events of the connection manager cannot be read, and the error if they are lost.
+    failures: (Option<Instant>, Option<VerbError>),
     /// Time of the last check of descriptors, in nanoseconds; 0 if the next turn must check.
     looked: u64,
     /// Whether the completion queue will raise an event, or has raised one that was not taken.
@@ -182,7 +182,7 @@ impl Verbs {
             epoll,
             pool,
             segment,
-            failures: (0, None),
+            failures: (None, None),
             looked: 0,
             is_armed: false,
             device,
