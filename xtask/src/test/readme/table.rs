@@ -18,6 +18,7 @@ pub(super) const LEFT_OUT: &[(&str, &str)] = &[
     ("target/preload/softrnic-run venv/", "needs that module"),
     ("pip install", "installs a wheel, as the ring programs does in a folder"),
     ("softrnic-run python", "needs the installed wheel"),
+    ("SOFTRNIC_CONTROL=", "needs a service of the reader's; softrnic's test `control` sends commands"),
     ("ip ", "needs root; `hosts::documented` runs the recipe of softrnic"),
     ("until ip netns", "needs root; `hosts::documented` runs the recipe of softrnic"),
 ];
