@@ -127,7 +127,7 @@ plain_arguments! {
     rdma_cm_event_type *mut ibv_device *mut ibv_pd *mut ibv_mr *mut ibv_srq *mut ibv_ah *mut ibv_comp_channel *mut c_void
     *mut ibv_dm *mut rdma_event_channel *mut rdma_cm_event *mut ibv_qp_attr *mut ibv_qp_init_attr *mut ibv_qp_init_attr_ex
     *mut ibv_srq_init_attr *mut ibv_srq_init_attr_ex *mut ibv_srq_attr *mut ibv_ah_attr *mut rdma_conn_param
-    *mut ibv_async_event *mut *mut ibv_cq *const ibv_gid *mut ibv_gid *const c_char *mut c_char *const c_void *mut sockaddr
+    *mut ibv_async_event *mut *mut ibv_cq *const ibv_gid *mut ibv_gid *const c_char *mut i8 *const c_void *mut sockaddr
     *mut ibv_device_attr *mut _compat_ibv_port_attr *mut ibv_gid_entry *mut u64 *mut u32 *mut u16 *mut u8 *mut i32
     *mut *mut ibv_device *mut *mut ibv_context *mut *mut c_void *mut *mut rdma_addrinfo *mut rdma_addrinfo
     *const rdma_addrinfo *mut *mut ibv_buf *mut ibv_buf *mut ibv_wc *mut ibv_grh *mut ibv_ece *mut ibv_comp_cntr

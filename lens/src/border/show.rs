@@ -183,9 +183,10 @@ macro_rules! outputs {
     )* };
 }
 
+// C strings are `*mut i8` or `*mut u8`, by architecture.
 outputs! {
     *mut ibv_device_attr *mut _compat_ibv_port_attr *mut ibv_port_attr *mut ibv_gid_entry *mut ibv_device_attr_ex
-    *const ibv_query_device_ex_input *mut u64 *mut u32 *mut u16 *mut u8 *mut i32 *mut c_char *mut *mut ibv_device
+    *const ibv_query_device_ex_input *mut u64 *mut u32 *mut u16 *mut u8 *mut i32 *mut i8 *mut *mut ibv_device
     *mut *mut ibv_context *mut *mut c_void *mut *mut rdma_addrinfo *mut *mut ibv_buf *const rdma_addrinfo
     *mut ibv_comp_cntr_caps *mut ibv_values_ex
 }

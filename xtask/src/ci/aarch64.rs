@@ -15,13 +15,13 @@ const OF_32_BITS: &str = "i686-unknown-linux-gnu";
 pub(super) fn check() -> Result<()> {
     toolchain::require_target(TARGET)?;
     cargo(&["build", "--target", TARGET, "--package", "rdma-mummy-capi"], &[])?;
-    let others = ["sideway", "stride-perf", "softrnic-preload", "sideway-examples"];
+    let others = ["sideway", "stride-perf", "softrnic-preload", "rdma-lens-cli", "sideway-examples"];
     let mut words = vec!["check", "--target", TARGET, "--all-features"];
     words.extend(others.iter().flat_map(|package| ["--package", package]));
     cargo(&words, &[])?;
     toolchain::require_target(OF_32_BITS)?;
     let mut words = vec!["check", "--target", OF_32_BITS];
-    let crates = ["sideway", "softrnic", "trespass-capi", "trespass-rpc", "stride-perf", "xsk"];
+    let crates = ["sideway", "softrnic", "trespass-capi", "trespass-rpc", "stride-perf", "rdma-lens-cli", "xsk"];
     words.extend(crates.iter().flat_map(|package| ["--package", package]));
     cargo(&words, &[])?;
     if !cfg!(target_arch = "x86_64") {
