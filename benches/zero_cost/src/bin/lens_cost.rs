@@ -63,9 +63,9 @@ impl What {
     fn limit(self, interface: Interface) -> f64 {
         match (self, interface) {
             (Self::Idle, Interface::Basic) => 3.0,
-            (Self::Idle, Interface::Extended) => 110.0,
-            (_, Interface::Basic) => 90.0,
-            (_, Interface::Extended) => 230.0,
+            (Self::Idle, Interface::Extended) => 115.0,
+            (_, Interface::Basic) => 95.0,
+            (_, Interface::Extended) => 240.0,
         }
     }
 }
