@@ -45,7 +45,7 @@ pub(crate) fn connect() {
 /// Makes the QPs and the connections of a device notice that its condition has changed.
 pub(crate) fn condition_changed(condition: &'static Condition) {
     if let Some(engine) = Streams.begun() {
-        engine.port_changed(condition);
+        engine.condition_changed(condition);
     }
     for pair in QpRegistry::of_process().of_device(condition) {
         pair.condition_changed();

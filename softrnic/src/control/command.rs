@@ -26,6 +26,10 @@ pub enum Action {
     Delay(Duration),
     /// `rate BYTES` for each second, or `rate unlimited`: [`Device::limit_rate`].
     Rate(u64),
+    /// `cut TIME`: [`Device::cut`]. Without a device, it applies to the iWARP devices.
+    Cut(Duration),
+    /// `corrupt`: [`Device::corrupt`]. Without a device, it applies to the iWARP devices.
+    Corrupt,
     /// `memory BYTES` or `memory unlimited`: [`Device::limit_memory`].
     Memory(Option<u64>),
     /// `qp NUMBER fail STATUS`: [`QueuePair::fail`].
@@ -53,16 +57,19 @@ impl Command {
     ///
     /// The [`Error`](enum@super::Error) of the first device that fails.
     pub fn run(&self) -> Result<(), Error> {
+        let named = self.device.as_deref().map(Device::named).transpose()?;
+        let pair = |number| named.map_or_else(|| QueuePair::numbered(number), |device| device.queue_pair(number));
         match self.action {
-            Action::Fail(number, status) => return QueuePair::numbered(number).map(|pair| pair.fail(status)),
-            Action::Refuse(number, refusal) => return QueuePair::numbered(number).map(|pair| pair.refuse(refusal)),
-            Action::BreakDown(number) => return QueuePair::numbered(number).map(|pair| pair.break_down()),
+            Action::Fail(number, status) => return pair(number).map(|pair| pair.fail(status)),
+            Action::Refuse(number, refusal) => return pair(number).map(|pair| pair.refuse(refusal)),
+            Action::BreakDown(number) => return pair(number).map(|pair| pair.break_down()),
             _ => {}
         }
-        let devices = match &self.device {
-            Some(name) => vec![Device::named(name)?],
-            None => Device::all().collect(),
-        };
+        let needs_connections = matches!(self.action, Action::Cut(_) | Action::Corrupt);
+        let mut devices = named.map_or_else(|| Device::all().collect(), |device| vec![device]);
+        if needs_connections && named.is_none() && devices.iter().any(|device| device.is_iwarp()) {
+            devices.retain(|device| device.is_iwarp());
+        }
         // Each device gets the command; the first error is that of the command.
         let each = devices.into_iter().map(|device| match self.action {
             Action::PortDown => device.port_down(),
@@ -73,6 +80,8 @@ impl Command {
             Action::Delay(delay) => device.delay(delay),
             Action::Rate(rate) => device.limit_rate(rate),
             Action::Memory(limit) => device.limit_memory(limit),
+            Action::Cut(time) => device.cut(time),
+            Action::Corrupt => device.corrupt(),
             Action::Fail(..) | Action::Refuse(..) | Action::BreakDown(_) => Ok(()),
         });
         each.fold(Ok(()), Result::and)
@@ -90,6 +99,8 @@ impl FromStr for Command {
             ("address", address),
             ("delay", delay),
             ("rate", rate),
+            ("cut", |words| time(words).map(Action::Cut)),
+            ("corrupt", |_| Ok(Action::Corrupt)),
             ("memory", memory),
             ("qp", queue_pair),
         ])?(&mut words)?;
@@ -150,6 +161,10 @@ fn address(words: &mut Words<'_>) -> Result<Action, ParseError> {
 }
 
 fn delay(words: &mut Words<'_>) -> Result<Action, ParseError> {
+    time(words).map(Action::Delay)
+}
+
+fn time(words: &mut Words<'_>) -> Result<Duration, ParseError> {
     const UNITS: [(&str, u64); 3] = [("us", 1), ("ms", 1_000), ("s", 1_000_000)];
     let expected = "a time such as 250us, 10ms or 1s";
     let word = words.next(expected)?;
@@ -157,7 +172,7 @@ fn delay(words: &mut Words<'_>) -> Result<Action, ParseError> {
         let number: u64 = word.strip_suffix(unit)?.parse().ok()?;
         number.checked_mul(*factor).map(Duration::from_micros)
     });
-    time.map(Action::Delay).ok_or_else(|| unexpected(Some(word), expected))
+    time.ok_or_else(|| unexpected(Some(word), expected))
 }
 
 fn rate(words: &mut Words<'_>) -> Result<Action, ParseError> {
@@ -242,6 +257,8 @@ mod tests {
             ("delay 10ms", Action::Delay(ten)),
             ("rate 5", Action::Rate(5)),
             ("rate unlimited", Action::Rate(0)),
+            ("cut 10ms", Action::Cut(ten)),
+            ("corrupt", Action::Corrupt),
             ("memory 4096", Action::Memory(Some(4096))),
             ("memory unlimited", Action::Memory(None)),
             ("qp 7 fail rem_op", Action::Fail(7, ibv_wc_status::IBV_WC_REM_OP_ERR)),

@@ -18,9 +18,9 @@
 mod command;
 pub(crate) mod socket;
 
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
+use std::{io, ptr};
 
 use rdma_mummy_sys::{ibv_event_type, ibv_wc_status};
 use thiserror::Error;
@@ -34,6 +34,7 @@ use crate::verbs::device::{self, Slot};
 use crate::verbs::port::PORT;
 use crate::wire::bytes::Fault;
 use crate::wire::message;
+use crate::wire::transport::Fabric;
 use crate::{cm, wiring};
 
 /// A soft device of this process.
@@ -160,6 +161,52 @@ impl Device {
         Ok(())
     }
 
+    /// Lets the connections of an iWARP device carry no bytes for a time, as if a cable were pulled and put back: TCP
+    /// stays connected, and what was sent arrives later. Connections end after 30 s without bytes. Zero ends the cut.
+    /// Connections that are made in this time are cut, too.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Removed`] if the device was removed, and [`Error::NotIwarp`] if it is a RoCE device, which
+    /// [`port_down`](Self::port_down) disconnects.
+    pub fn cut(self, time: Duration) -> Result<(), Error> {
+        let condition = self.of_iwarp()?.condition();
+        condition.cut(time);
+        wiring::condition_changed(condition);
+        Ok(())
+    }
+
+    /// Changes a byte of the next frame that an iWARP device sends. The peer detects the wrong CRC and ends the
+    /// connection with a Terminate message, so both queue pairs enter the error state.
+    ///
+    /// # Errors
+    ///
+    /// As for [`cut`](Self::cut).
+    pub fn corrupt(self) -> Result<(), Error> {
+        self.of_iwarp()?.condition().corrupt_next();
+        Ok(())
+    }
+
+    /// Returns the queue pair of this device with this number.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoQueuePair`] if no soft device of this process has one, [`Error::OtherDevice`] if another device has it.
+    pub fn queue_pair(self, number: u32) -> Result<QueuePair, Error> {
+        let pair = QueuePair::numbered(number)?;
+        let is_own = ptr::eq(pair.0.parts().condition, self.0.device().condition());
+        if is_own { Ok(pair) } else { Err(Error::OtherDevice { number, name: self.name() }) }
+    }
+
+    fn is_iwarp(self) -> bool {
+        self.0.device().kind().fabric == Fabric::Iwarp
+    }
+
+    fn of_iwarp(self) -> Result<&'static device::Device, Error> {
+        let device = self.present()?;
+        if self.is_iwarp() { Ok(device) } else { Err(Error::NotIwarp { name: self.name() }) }
+    }
+
     fn set_port(self, is_down: bool) -> Result<(), Error> {
         let device = self.present()?;
         if device.condition().set_down(is_down) {
@@ -249,6 +296,20 @@ pub enum Error {
     NoQueuePair {
         /// The number.
         number: u32,
+    },
+    /// The queue pair belongs to another device.
+    #[error("queue pair {number} does not belong to device {name}; name its device, or none")]
+    OtherDevice {
+        /// The number.
+        number: u32,
+        /// The name of the device.
+        name: String,
+    },
+    /// The device has no connections over TCP.
+    #[error("device {name} is not an iWARP device; use `port down`, or name a device such as softiw0")]
+    NotIwarp {
+        /// The name of the device.
+        name: String,
     },
     /// The device cannot arrive, because it was not removed.
     #[error("device {name} is present; remove it first")]

@@ -11,6 +11,10 @@ use crate::sys::errno::Errno;
 pub(crate) struct Condition {
     is_down: AtomicBool,
     is_removed: AtomicBool,
+    /// The time of the device's clock until which its connections carry no bytes.
+    cut_until: AtomicU64,
+    /// Whether the next frame that a connection sends is damaged.
+    corrupts: AtomicBool,
     /// The number of bytes of registered memory, and its limit.
     registered: AtomicU64,
     limit: AtomicU64,
@@ -45,6 +49,8 @@ impl Condition {
         Self {
             is_down: AtomicBool::new(false),
             is_removed: AtomicBool::new(false),
+            cut_until: AtomicU64::new(0),
+            corrupts: AtomicBool::new(false),
             registered: AtomicU64::new(0),
             limit: AtomicU64::new(u64::MAX),
             delay: AtomicU64::new(0),
@@ -127,6 +133,34 @@ impl Condition {
     /// Sets the state of the port. Returns whether it has changed.
     pub(crate) fn set_down(&self, is_down: bool) -> bool {
         self.is_down.swap(is_down, Ordering::SeqCst) != is_down
+    }
+
+    /// Makes the connections of the device carry no bytes for a time. Zero ends this.
+    pub(crate) fn cut(&self, time: Duration) {
+        let time = time.as_nanos().try_into().unwrap_or(u64::MAX);
+        let until = if time == 0 { 0 } else { clock::device().saturating_add(time) };
+        self.cut_until.store(until, Ordering::SeqCst);
+    }
+
+    /// How long connections of the device carry no bytes: without an end while the port is down.
+    pub(crate) fn cut_left(&self) -> Option<Duration> {
+        if self.is_down() {
+            return Some(Duration::MAX);
+        }
+        let until = self.cut_until.load(Ordering::SeqCst);
+        let left = if until == 0 { 0 } else { until.saturating_sub(clock::device()) };
+        (left > 0).then(|| Duration::from_nanos(left))
+    }
+
+    /// Makes the next frame that a connection of the device sends arrive with a wrong checksum.
+    pub(crate) fn corrupt_next(&self) {
+        self.corrupts.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether the frame that is being sent is to be damaged. The next one is not.
+    #[inline]
+    pub(crate) fn corrupts(&self) -> bool {
+        self.corrupts.load(Ordering::Relaxed) && self.corrupts.swap(false, Ordering::SeqCst)
     }
 
     /// Whether the device was removed. It does not come back: a new device takes its place.

@@ -72,6 +72,35 @@ fn fatal_error_flushes_the_queue_pair() {
     assert!(matches!(control::QueuePair::numbered(number), Err(control::Error::NoQueuePair { .. })));
 }
 
+#[test]
+fn device_of_a_command_must_have_the_queue_pair() {
+    if !is_alone("faults::device_of_a_command_must_have_the_queue_pair") {
+        return;
+    }
+    assert_eq!(softrnic::Builder::new().device("soft0").device("soft1").register(), Ok(()));
+    let sides = pair(crate::common::opened(c"soft0"), Setup::default());
+    let number = sides[0].number();
+    let run = |text: String| text.parse::<control::Command>().unwrap_or_else(|error| panic!("{error}")).run();
+    for what in ["fatal", "fail rem_op", "refuse access"] {
+        let error = control::Error::OtherDevice { number, name: "soft1".to_owned() };
+        assert_eq!(run(format!("qp {number} {what} on soft1")), Err(error));
+        assert!(matches!(run(format!("qp {number} {what} on soft2")), Err(control::Error::Unknown { .. })));
+    }
+    assert_eq!(sides[0].state(), ibv_qp_state::IBV_QPS_RTS);
+    assert_eq!(run(format!("qp {number} fatal on soft0")), Ok(()));
+    assert_eq!(sides[0].state(), ibv_qp_state::IBV_QPS_ERR);
+    close(sides);
+}
+
+#[test]
+fn shared_memory_is_neither_cut_nor_corrupted() {
+    crate::common::register();
+    for text in ["cut 1s", "corrupt on soft0"] {
+        let command: control::Command = text.parse().unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(command.run(), Err(control::Error::NotIwarp { name: "soft0".to_owned() }));
+    }
+}
+
 /// The delays of messages overlap, and the bandwidth is shared.
 #[test]
 fn slow_device_delays_messages() {
@@ -140,6 +169,8 @@ fn serve() {
         let context = open(c"soft0");
         println!("OPEN");
         assert_eq!(event(context), ibv_event_type::IBV_EVENT_PORT_ERR);
+        // Until the reply has arrived.
+        io::stdin().read_line(&mut String::new()).unwrap();
         process::exit(7);
     }
 }
@@ -150,7 +181,7 @@ fn other_process_sends_commands() {
     let folder = parent.path().join("control");
     let mut child = Command::new(env::current_exe().unwrap());
     child.args(["--exact", "faults::serve", "--nocapture"]).env(ROLE, "1").env("SOFTRNIC_CONTROL", &folder);
-    let mut child = child.stdout(Stdio::piped()).process_group(0).spawn().unwrap();
+    let mut child = child.stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     assert!(lines.any(|line| line.unwrap().ends_with("OPEN")));
     assert_eq!(fs::metadata(&folder).unwrap().permissions().mode() & 0o777, 0o700);

@@ -62,6 +62,8 @@ pub(crate) struct Engine {
     has_unheard: AtomicBool,
     /// Whether a connection is cut, because the port of its device is down.
     has_cut: AtomicBool,
+    /// Whether a connection was cut since the thread last looked for connections that are cut.
+    has_new_cut: AtomicBool,
     pub(super) attendance: Attendance,
 }
 
@@ -96,6 +98,7 @@ impl Engine {
             unheard: Mutex::new(Vec::new()),
             has_unheard: AtomicBool::new(false),
             has_cut: AtomicBool::new(false),
+            has_new_cut: AtomicBool::new(false),
             attendance: Attendance::new(),
         }
     }
@@ -169,7 +172,7 @@ impl Engine {
             self.remove(connection);
             return Err(error);
         }
-        if connection.condition.is_down() {
+        if connection.condition.cut_left().is_some() {
             self.cut(connection, true);
         }
         connection.serve(true);
@@ -197,11 +200,11 @@ impl Engine {
         self.has_unheard.store(!unheard.is_empty(), Ordering::Relaxed);
     }
 
-    /// Cuts or restores the connections of a device after a change of its port.
-    pub(crate) fn port_changed(&self, condition: &'static Condition) {
+    /// Cuts or restores the connections of a device after a change of its condition.
+    pub(crate) fn condition_changed(&self, condition: &'static Condition) {
         for connection in self.all() {
             if ptr::eq(connection.condition, condition) {
-                self.cut(&connection, condition.is_down());
+                self.cut(&connection, condition.cut_left().is_some());
             }
         }
     }
@@ -209,6 +212,7 @@ impl Engine {
     fn cut(&self, connection: &Connection, is_cut: bool) {
         if is_cut {
             self.has_cut.store(true, Ordering::Relaxed);
+            self.has_new_cut.store(true, Ordering::Relaxed);
         }
         connection.cut(is_cut);
         self.notify(connection.id);
@@ -418,9 +422,11 @@ impl Task for Turns {
             self.next_sweep = now + ENDING_TICK;
             engine.all().iter().for_each(|connection| _ = connection.serve(true));
         }
-        if engine.has_cut.load(Ordering::Relaxed) && now >= self.next_loss {
-            self.next_loss = now + ENDING_TICK;
-            engine.has_cut.store(engine.all().iter().any(|connection| connection.is_cut(now)), Ordering::Relaxed);
+        let has_new_cut = engine.has_new_cut.swap(false, Ordering::Relaxed);
+        if has_new_cut || engine.has_cut.load(Ordering::Relaxed) && now >= self.next_loss {
+            let left = engine.all().iter().filter_map(|connection| connection.cut_left(now)).min();
+            engine.has_cut.store(left.is_some(), Ordering::Relaxed);
+            self.next_loss = now + left.unwrap_or(ENDING_TICK).min(ENDING_TICK);
         }
         let times = [
             (engine.waiting.load(Ordering::Relaxed) > 0).then_some(now + TICK),

@@ -38,6 +38,15 @@ pub(super) fn emit(header: &[u8], payload: &[u8], has_crc: bool, out: &mut Vec<u
     out.extend(crc.to_le_bytes());
 }
 
+/// Changes a byte of the segment of the first frame, so that its checksum is wrong.
+pub(super) fn damage(frames: &mut [u8]) {
+    if let Some((length, rest)) = frames.split_first_chunk_mut()
+        && let Some(byte) = rest.get_mut(usize::from(u16::from_be_bytes(*length)) / 2)
+    {
+        *byte ^= 0xff;
+    }
+}
+
 /// Splits the stream of bytes that arrives into segments.
 #[derive(Debug)]
 pub(super) struct Frames {
@@ -166,6 +175,20 @@ mod tests {
             let is_longer = bit < 16 && frame_length(u16::from_be_bytes([bytes[0], bytes[1]])) > bytes.len();
             assert_eq!(frames.next(), if is_longer { Ok(None) } else { Err(Code::CRC) }, "bit {bit}");
         }
+    }
+
+    #[test]
+    fn damaged_frame_is_a_checksum_error() {
+        for payload in [&b""[..], b"p", &[7; 1000]] {
+            let mut out = Vec::new();
+            emit(&[1, 2], payload, true, &mut out);
+            emit(&[1, 2], b"next", true, &mut out);
+            damage(&mut out);
+            let mut frames = Frames::new(true);
+            frames.add(&out);
+            assert_eq!(frames.next(), Err(Code::CRC));
+        }
+        damage(&mut []);
     }
 
     #[test]

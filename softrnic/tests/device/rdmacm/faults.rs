@@ -152,3 +152,155 @@ fn stream_waits_until_the_port_is_up() {
     ids.into_iter().for_each(stream::end);
     destroy(listener);
 }
+
+/// A connection of softiw0 with a message buffer of each side.
+struct Connection {
+    sides: [Channel; 2],
+    listener: *mut rdma_cm_id,
+    /// The active side, and the passive one.
+    ids: [*mut rdma_cm_id; 2],
+    regions: [*mut ibv_mr; 2],
+    memory: [Box<[u8; 64]>; 2],
+}
+
+impl Connection {
+    fn new() -> Self {
+        softrnic::Builder::new().device("softiw0").register().unwrap();
+        let sides = [Channel::new(), Channel::new()];
+        let (listener, port) = sides[1].listen(TCP, 0);
+        let ids = connected(&sides, port);
+        let mut memory = [Box::new([1; 64]), Box::new([0; 64])];
+        let access = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0 as c_int;
+        // SAFETY: the identifiers are alive, and the memory until the regions are deregistered.
+        let regions: [*mut ibv_mr; 2] = std::array::from_fn(|side| unsafe {
+            ibv_reg_mr((*ids[side]).pd, memory[side].as_mut_ptr().cast(), 64, access)
+        });
+        Self { sides, listener, ids, regions, memory }
+    }
+
+    fn qp(&self, side: usize) -> *mut ibv_qp {
+        // SAFETY: the identifier is alive, and has a QP.
+        unsafe { (*self.ids[side]).qp }
+    }
+
+    fn part(&self, side: usize) -> ibv_sge {
+        // SAFETY: the region is alive.
+        unsafe { ibv_sge { addr: (*self.regions[side]).addr as u64, length: 64, lkey: (*self.regions[side]).lkey } }
+    }
+
+    fn receive(&self, side: usize) {
+        let mut sge = self.part(side);
+        // SAFETY: the QP is alive, and the request exists during the call; its other fields are numbers and pointers.
+        unsafe {
+            let mut receive = ibv_recv_wr { sg_list: &raw mut sge, num_sge: 1, ..mem::zeroed() };
+            assert_eq!(ibv_post_recv(self.qp(side), &raw mut receive, &mut ptr::null_mut()), 0);
+        }
+    }
+
+    fn send(&self) {
+        let mut sge = self.part(0);
+        let (opcode, send_flags) = (ibv_wr_opcode::IBV_WR_SEND, ibv_send_flags::IBV_SEND_SIGNALED.0);
+        // SAFETY: as above.
+        unsafe {
+            let mut send = ibv_send_wr { sg_list: &raw mut sge, num_sge: 1, opcode, send_flags, ..mem::zeroed() };
+            assert_eq!(ibv_post_send(self.qp(0), &raw mut send, &mut ptr::null_mut()), 0);
+        }
+    }
+
+    fn poll(&self, side: usize) -> Option<ibv_wc_status> {
+        // SAFETY: the queues are alive, and the completion is writable.
+        unsafe {
+            let (mut wc, qp): (ibv_wc, _) = (mem::zeroed(), self.qp(side));
+            let cq = if side == 0 { (*qp).send_cq } else { (*qp).recv_cq };
+            (ibv_poll_cq(cq, 1, &raw mut wc) == 1).then_some(wc.status)
+        }
+    }
+
+    fn wait(&self, side: usize) -> ibv_wc_status {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        loop {
+            if let Some(status) = self.poll(side) {
+                return status;
+            }
+            assert!(Instant::now() < deadline, "timed out waiting for a completion");
+            std::thread::yield_now();
+        }
+    }
+
+    fn state(&self, side: usize) -> ibv_qp_state {
+        // SAFETY: the QP is alive, and the attributes are writable.
+        unsafe {
+            let (mut attr, mut init): (ibv_qp_attr, ibv_qp_init_attr) = (mem::zeroed(), mem::zeroed());
+            let mask = ibv_qp_attr_mask::IBV_QP_STATE.0 as c_int;
+            assert_eq!(ibv_query_qp(self.qp(side), &raw mut attr, mask, &raw mut init), 0);
+            attr.qp_state
+        }
+    }
+
+    fn close(self) {
+        for (id, region) in self.ids.into_iter().zip(self.regions) {
+            // SAFETY: the objects are alive, and are used no more.
+            unsafe {
+                rdma_destroy_qp(id);
+                assert_eq!(ibv_dereg_mr(region), 0);
+            }
+            destroy(id);
+        }
+        destroy(self.listener);
+        drop((self.sides, self.memory));
+    }
+}
+
+#[test]
+fn messages_of_a_cut_connection_arrive_later() {
+    if !is_alone("rdmacm::faults::messages_of_a_cut_connection_arrive_later") {
+        return;
+    }
+    let connection = Connection::new();
+    let send = || {
+        connection.receive(1);
+        connection.send();
+    };
+    command("cut 20s on softiw0");
+    send();
+    for _ in 0..1000 {
+        assert_eq!([connection.poll(0), connection.poll(1)], [None; 2]);
+    }
+    command("cut 0s");
+    let ok = ibv_wc_status::IBV_WC_SUCCESS;
+    assert_eq!([connection.wait(0), connection.wait(1)], [ok; 2]);
+    // A cut ends by itself.
+    let (start, time) = (Instant::now(), Duration::from_millis(50));
+    command("cut 50ms");
+    send();
+    assert_eq!([connection.wait(0), connection.wait(1)], [ok; 2]);
+    assert!(start.elapsed() >= time);
+    assert_eq!([connection.state(0), connection.state(1)], [ibv_qp_state::IBV_QPS_RTS; 2]);
+    connection.close();
+}
+
+#[test]
+fn corrupt_frame_ends_the_connection() {
+    if !is_alone("rdmacm::faults::corrupt_frame_ends_the_connection") {
+        return;
+    }
+    let connection = Connection::new();
+    (0..2).for_each(|side| connection.receive(side));
+    command("corrupt on softiw0");
+    connection.send();
+    let flushed = ibv_wc_status::IBV_WC_WR_FLUSH_ERR;
+    // The message has left, and the peer does not deliver it.
+    assert_eq!([connection.wait(0), connection.wait(1)], [ibv_wc_status::IBV_WC_SUCCESS, flushed]);
+    assert_eq!(connection.memory[1][..], [0; 64]);
+    for side in &connection.sides {
+        side.expect(event_type::RDMA_CM_EVENT_DISCONNECTED);
+    }
+    assert_eq!([connection.state(0), connection.state(1)], [ibv_qp_state::IBV_QPS_ERR; 2]);
+    connection.close();
+    // Only one frame was damaged.
+    let connection = Connection::new();
+    connection.receive(1);
+    connection.send();
+    assert_eq!(connection.wait(1), ibv_wc_status::IBV_WC_SUCCESS);
+    connection.close();
+}

@@ -23,6 +23,7 @@ use rustix::net::{SendFlags, Shutdown};
 use self::incoming::Incoming;
 use super::connect::Agreed;
 use super::engine::{Engine, PEER_TIMEOUT};
+use super::fpdu;
 use super::outgoing::{BUFFER_LIMIT, Outgoing};
 use super::stream::Stream;
 use crate::sys::descriptor::Descriptor;
@@ -230,21 +231,27 @@ impl Connection {
     /// Stops or resumes sending and receiving. The kernel still acknowledges what arrives.
     pub(super) fn cut(&self, is_cut: bool) {
         let mut out = self.out();
-        out.cut = is_cut.then(Instant::now);
+        out.cut = is_cut.then(|| out.cut.unwrap_or_else(Instant::now));
         self.watch(&out);
     }
 
-    /// Whether the connection is cut. If it has been cut for [`PEER_TIMEOUT`], it is lost instead.
-    pub(super) fn is_cut(&self, now: Instant) -> bool {
+    /// How long the connection stays cut, if it is. A cut whose time is over ends. If the connection has been cut for
+    /// [`PEER_TIMEOUT`], it is lost instead.
+    pub(super) fn cut_left(&self, now: Instant) -> Option<Duration> {
+        let left = self.condition.cut_left();
         let mut out = self.out();
-        let is_lost = out.cut.is_some_and(|since| now.saturating_duration_since(since) >= PEER_TIMEOUT);
-        if is_lost {
+        let since = out.cut?;
+        if now.saturating_duration_since(since) >= PEER_TIMEOUT {
             out.cut = None;
             self.lose(&mut out, Errno::TIMEDOUT);
             (out.end.is_ending, out.end.is_closed) = (true, true);
             self.engine.notify(self.id);
+        } else if left.is_none() {
+            out.cut = None;
+            self.watch(&out);
+            self.engine.notify(self.id);
         }
-        out.cut.is_some()
+        left.filter(|_| out.cut.is_some())
     }
 
     #[cfg(test)]
@@ -354,11 +361,15 @@ impl Carrier for Connection {
         }
         let mut out = self.out();
         let is_response = matches!(packet, Packet::Response(_));
+        let before = out.buffer.len();
         let put = match packet {
             Packet::Part(_) if out.end.is_ending || out.end.is_broken => Err(Stuck::Lost),
             Packet::Part(part) => out.put_part(part, payload),
             Packet::Response(response) => out.put_response(response, payload),
         };
+        if out.buffer.len() > before && self.condition.corrupts() {
+            fpdu::damage(&mut out.buffer[before..]);
+        }
         if out.pending() >= WRITE_LENGTH && !out.is_blocked {
             self.write(&mut out);
         }
