@@ -1,6 +1,7 @@
 //! Objects that the driver has made: their records, and our functions in place of the driver's. The address of an object
 //! does not change, because drivers find their own struct around it.
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -75,6 +76,17 @@ pub(super) fn pair_numbered(context: *const ibv_context, number: u32) -> Option<
     unsafe { pair.as_ref() }
 }
 
+thread_local! {
+    /// The queue pair that `ibv_create_qp_ex` has just made in this thread, and its operations.
+    static MADE_WITH: Cell<Option<(u64, u64)>> = const { Cell::new(None) };
+}
+
+/// Records the operations of a queue pair that is about to be adopted.
+pub(super) fn made_with(qp: *const ibv_qp, operations: u64) {
+    // A thread that ends may make no queue pairs.
+    let _ = MADE_WITH.try_with(|made| made.set(Some((key(qp), operations))));
+}
+
 /// Held while an object is adopted: two threads may get the same one.
 static ADOPTING: Mutex<()> = Mutex::new(());
 
@@ -137,7 +149,11 @@ unsafe fn queue_pair_in_turn(qp: *mut ibv_qp, is_new: bool) {
         let mask = ffi::ibv_qp_attr_mask::IBV_QP_CAP.0.cast_signed();
         let is_known = ffi::load::front::pass(|| ffi::ibv_query_qp(qp, &raw mut attr, mask, &raw mut made)) == 0;
         let made = is_known.then_some(made);
-        let pair = PAIRS.insert(key(qp), QueuePair::new, |pair| pair.start(&*qp, made.as_ref()));
+        let pair = PAIRS.insert(key(qp), QueuePair::new, |pair| {
+            pair.start(&*qp, made.as_ref());
+            let with = MADE_WITH.try_with(Cell::take).ok().flatten().filter(|(made, _)| *made == key(qp));
+            pair.set_operations(with.map_or(0, |(_, operations)| operations));
+        });
         let numbered = NUMBERS.insert(number_key((*qp).context, (*qp).qp_num), Numbered::default, |_| ());
         numbered.pair.store(std::ptr::from_ref(pair).cast_mut(), Ordering::Release);
     }

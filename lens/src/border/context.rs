@@ -20,6 +20,7 @@ pub(super) type PostShared = unsafe extern "C" fn(*mut ibv_srq, *mut ibv_recv_wr
 pub(super) type Poll = unsafe extern "C" fn(*mut ibv_cq, c_int, *mut ibv_wc) -> c_int;
 type AllocWindow = unsafe extern "C" fn(*mut ibv_pd, ibv_mw_type) -> *mut ibv_mw;
 type DeallocWindow = unsafe extern "C" fn(*mut ibv_mw) -> c_int;
+pub(super) type Bind = unsafe extern "C" fn(*mut ibv_qp, *mut ibv_mw, *mut ibv_mw_bind) -> c_int;
 pub(super) type Notify = unsafe extern "C" fn(*mut ibv_cq, c_int) -> c_int;
 
 /// The driver's functions of a context.
@@ -31,6 +32,7 @@ pub(super) struct Context {
     pub(super) post_shared: Original<PostShared>,
     pub(super) poll: Original<Poll>,
     pub(super) notify: Original<Notify>,
+    pub(super) bind: Original<Bind>,
     alloc_window: Original<AllocWindow>,
     dealloc_window: Original<DeallocWindow>,
     pub(super) extended: Extended,
@@ -51,6 +53,7 @@ impl Context {
             post_shared: Original::none(),
             poll: Original::none(),
             notify: Original::none(),
+            bind: Original::none(),
             alloc_window: Original::none(),
             dealloc_window: Original::none(),
             extended: Extended::new(),
@@ -84,6 +87,7 @@ pub(super) fn take(step: Step, record: &Context, context: *mut ibv_context) {
         record.post_shared.take(step, &raw mut (*ops).post_srq_recv, posting::post_shared);
         record.poll.take(step, &raw mut (*ops).poll_cq, completion::poll);
         record.notify.take(step, &raw mut (*ops).req_notify_cq, completion::notify);
+        record.bind.take(step, &raw mut (*ops).bind_mw, posting::bind_window);
         record.alloc_window.take(step, &raw mut (*ops).alloc_mw, alloc_window);
         record.dealloc_window.take(step, &raw mut (*ops).dealloc_mw, dealloc_window);
         let table = verbs_get_ctx(context);
@@ -177,7 +181,7 @@ macro_rules! extended {
 }
 
 extended! {
-    create_qp_ex = "ibv_create_qp_ex"(context: *mut ibv_context, attr: *mut ibv_qp_init_attr_ex) -> *mut ibv_qp, by context;
+    create_qp_ex = "ibv_create_qp_ex"(context: *mut ibv_context, attr: *mut ibv_qp_init_attr_ex) -> *mut ibv_qp, by context, through create_pair;
     create_srq_ex = "ibv_create_srq_ex"(context: *mut ibv_context, attr: *mut ibv_srq_init_attr_ex) -> *mut ibv_srq, by context;
     open_qp = "ibv_open_qp"(context: *mut ibv_context, attr: *mut ibv_qp_open_attr) -> *mut ibv_qp, by context;
     open_xrcd = "ibv_open_xrcd"(context: *mut ibv_context, attr: *mut ibv_xrcd_init_attr) -> *mut ibv_xrcd, by context;
@@ -228,6 +232,26 @@ pub(super) unsafe fn create_named(
         more.wc_flags = wanted;
         let made = function(context, &raw mut more);
         if made.is_null() { function(context, attr) } else { made }
+    }
+}
+
+/// Calls the driver's `create_qp_ex`, and keeps which operations the queue pair has.
+///
+/// # Safety
+///
+/// As for `ibv_create_qp_ex`.
+unsafe fn create_pair(
+    function: unsafe extern "C" fn(*mut ibv_context, *mut ibv_qp_init_attr_ex) -> *mut ibv_qp,
+    context: *mut ibv_context,
+    attr: *mut ibv_qp_init_attr_ex,
+) -> *mut ibv_qp {
+    // SAFETY: guaranteed by the caller.
+    unsafe {
+        let qp = function(context, attr);
+        if !qp.is_null() && (*attr).comp_mask & ibv_qp_init_attr_mask::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS.0 != 0 {
+            super::adopt::made_with(qp, (*attr).send_ops_flags);
+        }
+        qp
     }
 }
 

@@ -5,7 +5,8 @@ use std::ffi::{c_int, c_void};
 use std::fmt;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
-use rdma_mummy_sys::*;
+use rdma_mummy_sys::since_v44::ibv_qp_ex_since_v44;
+use rdma_mummy_sys::{ibv_qp_create_send_ops_flags as with, *};
 
 use super::adopt::extended_pair_of;
 use super::original::{Original, Step};
@@ -43,7 +44,8 @@ impl Batch {
 
 /// The immediate data, the key to invalidate, the remote key and address, and how the request names its operation.
 macro_rules! operations {
-    ($($op:ident ($($arg:ident: $Type:ty),*) = $Code:ident, remote $remote:expr, key $key:expr, extra $extra:expr;)*) => {
+    ($($op:ident ($($arg:ident: $Type:ty),*) = $Code:ident $(in $Struct:ident if $flag:path)?,
+       remote $remote:expr, key $key:expr, extra $extra:expr, bytes $bytes:expr;)*) => {
         /// The driver's functions of an extended queue pair.
         #[derive(Debug)]
         pub(super) struct ExtendedPair {
@@ -85,7 +87,7 @@ macro_rules! operations {
             record.pair.store(std::ptr::from_ref(pair).cast_mut(), Ordering::Relaxed);
             // SAFETY: `adopt` calls this function for a queue pair that the program has not used as an extended one.
             unsafe {
-                $(record.$op.take(step, &raw mut (*qp).$op, $op);)*
+                $(operations!(@take record, step, qp, pair, $op $($Struct, $flag)?);)*
                 record.wr_start.take(step, &raw mut (*qp).wr_start, wr_start);
                 record.wr_complete.take(step, &raw mut (*qp).wr_complete, wr_complete);
                 record.wr_abort.take(step, &raw mut (*qp).wr_abort, wr_abort);
@@ -104,8 +106,8 @@ macro_rules! operations {
                     let Some(record) = extended_pair_of(qp) else { return };
                     let on = state::on();
                     if on != 0 {
-                        let of = Moment { remote: $remote, key: $key, extra: $extra, ..Moment::default() };
-                        begin(on, record, qp, ibv_wr_opcode::$Code.0, if on & FOLLOWS != 0 { of } else { Moment::default() });
+                        let of = Moment { remote: $remote, key: $key, extra: $extra, bytes: $bytes, ..Moment::default() };
+                        begin(on, record, qp, ibv_wr_opcode::$Code.0, of);
                     }
                     if let Some(function) = record.$op.get() {
                         function(qp, $($arg),*);
@@ -113,6 +115,17 @@ macro_rules! operations {
                 }
             }
         )*
+    };
+    (@take $record:ident, $step:ident, $qp:ident, $pair:ident, $op:ident) => {
+        $record.$op.take($step, &raw mut (*$qp).$op, $op)
+    };
+    // The struct of an older library lacks the function, unless the queue pair was made with it.
+    (@take $record:ident, $step:ident, $qp:ident, $pair:ident, $op:ident $Struct:ident, $flag:path) => {
+        if $pair.has_operation($flag) {
+            $record.$op.take($step, &raw mut (*$qp.cast::<$Struct>()).$op, $op);
+        } else {
+            $record.$op.clear();
+        }
     };
 }
 
@@ -125,17 +138,23 @@ type SetInlineList = unsafe extern "C" fn(*mut ibv_qp_ex, usize, *const ibv_data
 type SetAddress = unsafe extern "C" fn(*mut ibv_qp_ex, *mut ibv_ah, u32, u32);
 
 operations! {
-    wr_send() = IBV_WR_SEND, remote 0, key 0, extra 0;
-    wr_send_imm(imm_data: __be32) = IBV_WR_SEND_WITH_IMM, remote 0, key 0, extra imm_data.into();
-    wr_send_inv(rkey: u32) = IBV_WR_SEND_WITH_INV, remote 0, key 0, extra rkey.into();
-    wr_rdma_write(rkey: u32, address: u64) = IBV_WR_RDMA_WRITE, remote address, key rkey, extra 0;
-    wr_rdma_write_imm(rkey: u32, address: u64, imm_data: __be32) = IBV_WR_RDMA_WRITE_WITH_IMM, remote address, key rkey, extra imm_data.into();
-    wr_rdma_read(rkey: u32, address: u64) = IBV_WR_RDMA_READ, remote address, key rkey, extra 0;
-    wr_atomic_cmp_swp(rkey: u32, address: u64, compare: u64, swap: u64) = IBV_WR_ATOMIC_CMP_AND_SWP, remote address, key rkey, extra 0;
-    wr_atomic_fetch_add(rkey: u32, address: u64, add: u64) = IBV_WR_ATOMIC_FETCH_AND_ADD, remote address, key rkey, extra 0;
-    wr_local_inv(rkey: u32) = IBV_WR_LOCAL_INV, remote 0, key 0, extra rkey.into();
-    wr_bind_mw(mw: *mut ibv_mw, rkey: u32, info: *const ibv_mw_bind_info) = IBV_WR_BIND_MW, remote 0, key rkey, extra 0;
-    wr_send_tso(header: *mut c_void, header_size: u16, mss: u16) = IBV_WR_TSO, remote 0, key 0, extra 0;
+    wr_send() = IBV_WR_SEND, remote 0, key 0, extra 0, bytes 0;
+    wr_send_imm(imm_data: __be32) = IBV_WR_SEND_WITH_IMM, remote 0, key 0, extra imm_data.into(), bytes 0;
+    wr_send_inv(rkey: u32) = IBV_WR_SEND_WITH_INV, remote 0, key 0, extra rkey.into(), bytes 0;
+    wr_rdma_write(rkey: u32, address: u64) = IBV_WR_RDMA_WRITE, remote address, key rkey, extra 0, bytes 0;
+    wr_rdma_write_imm(rkey: u32, address: u64, imm_data: __be32) = IBV_WR_RDMA_WRITE_WITH_IMM, remote address, key rkey, extra imm_data.into(), bytes 0;
+    wr_rdma_read(rkey: u32, address: u64) = IBV_WR_RDMA_READ, remote address, key rkey, extra 0, bytes 0;
+    wr_atomic_cmp_swp(rkey: u32, address: u64, compare: u64, swap: u64) = IBV_WR_ATOMIC_CMP_AND_SWP, remote address, key rkey, extra 0, bytes 0;
+    wr_atomic_fetch_add(rkey: u32, address: u64, add: u64) = IBV_WR_ATOMIC_FETCH_AND_ADD, remote address, key rkey, extra 0, bytes 0;
+    wr_local_inv(rkey: u32) = IBV_WR_LOCAL_INV, remote 0, key 0, extra rkey.into(), bytes 0;
+    wr_bind_mw(mw: *mut ibv_mw, rkey: u32, info: *const ibv_mw_bind_info) = IBV_WR_BIND_MW, remote 0, key rkey, extra 0, bytes 0;
+    wr_send_tso(header: *mut c_void, header_size: u16, mss: u16) = IBV_WR_TSO, remote 0, key 0, extra 0, bytes 0;
+    wr_atomic_write(rkey: u32, address: u64, data: *const c_void) = IBV_WR_ATOMIC_WRITE
+        in ibv_qp_ex if with::IBV_QP_EX_WITH_ATOMIC_WRITE,
+        remote address, key rkey, extra 0, bytes 8;
+    wr_flush(rkey: u32, address: u64, length: usize, kind: u8, level: u8) = IBV_WR_FLUSH
+        in ibv_qp_ex_since_v44 if with::IBV_QP_EX_WITH_FLUSH,
+        remote address, key rkey, extra length as u64, bytes 0;
 }
 
 /// Whether the queue pair has our functions.
@@ -175,7 +194,7 @@ unsafe fn begin(on: u8, record: &ExtendedPair, qp: *mut ibv_qp_ex, opcode: u32, 
                 ..of
             });
         } else if let Some(pair) = record.pair() {
-            run.add(opcode, pair.is_signaled(flags), 0);
+            run.add(opcode, pair.is_signaled(flags), of.bytes);
         }
     }
 }

@@ -27,6 +27,11 @@ impl<F: Copy> Original<F> {
         self.0.store(other.0.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
+    /// The object has no such function.
+    pub(super) fn clear(&self) {
+        self.0.store(std::ptr::null_mut(), Ordering::Relaxed);
+    }
+
     /// First keeps the function in `place`; then, when other threads find the record, replaces it by `ours`. A null pointer
     /// stays: the driver lacks the function, and programs check for that.
     ///

@@ -227,6 +227,46 @@ unsafe fn post_and_follow(
     }
 }
 
+/// `ibv_bind_mw`, which posts a request.
+pub(super) unsafe extern "C" fn bind_window(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: *mut ibv_mw_bind) -> c_int {
+    // SAFETY: the program passes live objects, and a request that is live during the call.
+    unsafe {
+        let Some(function) = context_of((*qp).context).and_then(|context| context.bind.get()) else {
+            return libc::EOPNOTSUPP;
+        };
+        let on = state::on();
+        let Some(pair) = pair_of(qp).or_else(|| adopt::late(qp)).filter(|_| on != 0) else {
+            return function(qp, mw, bind);
+        };
+        let (wr_id, flags) = ((*bind).wr_id, (*bind).send_flags as u16);
+        let mut run = Run::default();
+        run.add(ibv_wr_opcode::IBV_WR_BIND_MW.0, pair.is_signaled(flags), 0);
+        if on & FOLLOWS == 0 && run.has_signaled() {
+            pair.counts.will_post();
+        }
+        if on & FAULTS != 0 {
+            faults::before_post(&pair.faults);
+        }
+        if on & FOLLOWS != 0 {
+            let opcode = ibv_wr_opcode::IBV_WR_BIND_MW.0 as u8;
+            let (key, remote) = ((*mw).rkey, (*bind).bind_info.addr);
+            let (qp, thread) = (pair.number(), state::thread());
+            let moment =
+                Moment { kind: Kind::Send, opcode, flags, qp, wr_id, remote, key, thread, ..Moment::default() };
+            pair.post(on, moment);
+        }
+        let injected = if on & FAULTS != 0 { faults::refuse_post(&pair.faults) } else { None };
+        let code = injected.unwrap_or_else(|| function(qp, mw, bind));
+        if code != 0 && on & FOLLOWS != 0 {
+            pair.refused(on, 1, code, injected.is_some());
+        }
+        if on & COUNT != 0 {
+            if code == 0 { pair.counts.posted(run) } else { pair.counts.refused(1) }
+        }
+        code
+    }
+}
+
 /// A receive, of a queue pair or of a shared queue.
 ///
 /// # Safety

@@ -29,6 +29,8 @@ pub(super) struct QueuePair {
     send_queue: AtomicPtr<ibv_cq>,
     receive_queue: AtomicPtr<ibv_cq>,
     signals_all: AtomicBool,
+    /// The operations of `ibv_wr_start` for which it was made.
+    operations: AtomicU64,
     pub(super) limits: Limits,
     /// The driver's functions, which are those of the context.
     pub(super) post_send: Original<PostSend>,
@@ -73,6 +75,7 @@ impl QueuePair {
             send_queue: AtomicPtr::new(ptr::null_mut()),
             receive_queue: AtomicPtr::new(ptr::null_mut()),
             signals_all: AtomicBool::new(false),
+            operations: AtomicU64::new(0),
             limits: Limits {
                 sends: AtomicU32::new(0),
                 receives: AtomicU32::new(0),
@@ -110,6 +113,15 @@ impl QueuePair {
         self.counts.start();
         self.reset();
         self.faults.start(ptr::from_ref(qp).cast_mut(), qp.qp_num);
+    }
+
+    /// The operations for which the queue pair was made, as its attributes name them.
+    pub(super) fn set_operations(&self, operations: u64) {
+        self.operations.store(operations, Ordering::Relaxed);
+    }
+
+    pub(super) fn has_operation(&self, operation: ibv_qp_create_send_ops_flags) -> bool {
+        self.operations.load(Ordering::Relaxed) & u64::from(operation.0) != 0
     }
 
     /// The queue pair is in the state RESET: it has no requests.

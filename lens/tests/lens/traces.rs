@@ -4,9 +4,10 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 
 use rdma_lens::{Format, What};
-use sideway::ibverbs::queue_pair::{BasicQueuePair, ExtendedQueuePair, PostSendGuard, QueuePair};
-use sideway::ibverbs::work_request::WorkRequestFlags;
-use sideway_tests::loopback::{Give, Kind, Loopback, QueueKind};
+use rdma_mummy_sys as ffi;
+use sideway::ibverbs::queue_pair::{BasicQueuePair, ExtendedQueuePair, PostSendGuard, QueuePair, SendOperationFlags};
+use sideway::ibverbs::work_request::{FlushLevel, FlushPlacement, WorkRequestFlags};
+use sideway_tests::loopback::{End, Give, Kind, Loopback, QueueKind};
 
 use crate::support::{Session, calls, completions};
 
@@ -182,4 +183,68 @@ fn counts_are_served() {
     assert!(get(address, "/other").starts_with("HTTP/1.1 404"));
     drop(session);
     TcpStream::connect(address).unwrap_err();
+}
+
+/// Operations of later releases of rdma-core, and the call that binds a window.
+#[test]
+fn flush_atomic_write_and_bind_are_traced_counted_and_refused() {
+    let session = Session::new(Format::Json, |builder| {
+        builder
+            .count()
+            .faults("after 3 posts on qp 1: fail with ENOMEM\neach post on qp 2: fail with ENOMEM".parse().unwrap(), 1)
+    });
+    let operations = SendOperationFlags::Flush | SendOperationFlags::AtomicWrite;
+    let mut pair = Loopback::<ExtendedQueuePair>::with(QueueKind::Basic, None, |builder| {
+        _ = builder.setup_send_ops_flags(operations);
+    });
+    let post = |pair: &mut Loopback<ExtendedQueuePair>, wr_id, is_flush| {
+        let (rkey, address) = pair.far.remote(0);
+        let mut batch = pair.near.qp.start_post_send();
+        let request = batch.construct_wr(wr_id, WorkRequestFlags::Signaled);
+        if is_flush {
+            request.setup_flush(rkey, address, 64, FlushPlacement::Global, FlushLevel::Range);
+        } else {
+            request.setup_atomic_write(rkey, address, *b"8 bytes!");
+        }
+        batch.post()
+    };
+    let bind = |end: &End<ExtendedQueuePair>| {
+        // SAFETY: the objects are live during the calls, and a binding without a region unbinds the window.
+        unsafe {
+            let qp = end.qp.qp().as_ptr();
+            let window = ffi::ibv_alloc_mw((*qp).pd, ffi::ibv_mw_type::IBV_MW_TYPE_1);
+            let mut bind: ffi::ibv_mw_bind = std::mem::zeroed();
+            (bind.wr_id, bind.send_flags) = (1, ffi::ibv_send_flags::IBV_SEND_SIGNALED.0);
+            let code = ffi::ibv_bind_mw(qp, window, &raw mut bind);
+            assert_eq!(ffi::ibv_dealloc_mw(window), 0);
+            code
+        }
+    };
+    assert_eq!(bind(&pair.far), libc::ENOMEM);
+    assert_eq!(bind(&pair.near), 0);
+    assert_eq!(pair.near.success().wr_id, 1);
+    post(&mut pair, 2, false).unwrap();
+    assert_eq!(pair.near.success().wr_id, 2);
+    assert_eq!(pair.far.bytes(0, 8), b"8 bytes!");
+    // The memory of the peer has no right to flushes.
+    post(&mut pair, 3, true).unwrap();
+    assert_eq!(pair.near.completion().wr_id, 3);
+    post(&mut pair, 4, true).unwrap_err();
+    let summary = session.lens.summary();
+    let counts = |end: &End<ExtendedQueuePair>| {
+        let found = summary.pairs.iter().find(|pair| pair.qp == Some(end.qp.qp_number())).unwrap();
+        (found.operations.iter().map(|operation| operation.requests).sum::<u64>(), found.refused)
+    };
+    assert_eq!([counts(&pair.near), counts(&pair.far)], [(3, 1), (0, 1)]);
+    drop(pair);
+    let records = session.records();
+    let posted = records.iter().filter_map(|record| match &record.what {
+        What::Send(request) => Some((request.opcode.as_str(), request.bytes)),
+        _ => None,
+    });
+    let expected = [("BIND_MW", 0), ("BIND_MW", 0), ("ATOMIC_WRITE", 8), ("FLUSH", 0), ("FLUSH", 0)];
+    assert_eq!(posted.collect::<Vec<_>>(), expected);
+    let expected = [("BIND_MW", 1), ("ATOMIC_WRITE", 2), ("FLUSH", 3)];
+    let found = completions(&records);
+    assert!(found.iter().map(|(_, opcode, id)| (opcode.as_str(), *id)).eq(expected), "{found:?}");
 }
