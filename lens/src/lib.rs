@@ -151,7 +151,7 @@ impl Lens {
         if std::mem::replace(&mut self.is_finished, true) || self.belongs_to_parent() {
             return Ok(());
         }
-        faults::stop();
+        faults::stop(border::release);
         metrics::stop();
         state::switch_off(state::COUNT);
         let written = trace::stop();
@@ -226,7 +226,7 @@ impl Builder {
             lens.serve(address)?;
         }
         if let Some((schedule, seed)) = self.faults {
-            faults::start(schedule, seed, self.devices)?;
+            faults::start(schedule, seed, self.devices, border::wake)?;
         }
         Ok(lens)
     }

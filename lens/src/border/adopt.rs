@@ -6,21 +6,24 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rdma_mummy_sys as ffi;
-use rdma_mummy_sys::{ibv_context, ibv_cq, ibv_cq_ex, ibv_qp, ibv_qp_ex, rdma_cm_id};
+use rdma_mummy_sys::{ibv_context, ibv_cq, ibv_cq_ex, ibv_qp, ibv_qp_ex, ibv_srq, rdma_cm_id};
 
 use super::context::{self, Context};
 use super::extended_cq::{self, ExtendedQueue};
 use super::extended_qp::{self, ExtendedPair};
+use super::held;
 use super::original::Step;
 use super::queue_pair::QueuePair;
+use super::shared_queue::SharedQueue;
 use super::table::{Keyed, Table};
 use crate::count::PairSummary;
-use crate::state;
+use crate::{faults, state};
 
 pub(super) static CONTEXTS: Table<Context> = Table::new();
 pub(super) static PAIRS: Table<QueuePair> = Table::new();
 /// Queue pairs by context and number, for completions.
 pub(super) static NUMBERS: Table<Numbered> = Table::new();
+pub(super) static SHARED_QUEUES: Table<SharedQueue> = Table::new();
 pub(super) static EXTENDED_PAIRS: Table<ExtendedPair> = Table::new();
 pub(super) static EXTENDED_QUEUES: Table<ExtendedQueue> = Table::new();
 
@@ -56,6 +59,11 @@ pub(super) fn context_of(context: *const ibv_context) -> Option<&'static Context
 #[inline]
 pub(super) fn pair_of(qp: *const ibv_qp) -> Option<&'static QueuePair> {
     PAIRS.find(key(qp))
+}
+
+/// The record of a shared receive queue.
+pub(super) fn shared_of(srq: *const ibv_srq) -> Option<&'static SharedQueue> {
+    SHARED_QUEUES.find(key(srq))
 }
 
 #[inline]
@@ -156,7 +164,23 @@ unsafe fn queue_pair_in_turn(qp: *mut ibv_qp, is_new: bool) {
         });
         let numbered = NUMBERS.insert(number_key((*qp).context, (*qp).qp_num), Numbered::default, |_| ());
         numbered.pair.store(std::ptr::from_ref(pair).cast_mut(), Ordering::Release);
+        if faults::delays_completions() {
+            held::prepare((*qp).send_cq);
+            held::prepare((*qp).recv_cq);
+        }
     }
+}
+
+/// A shared receive queue that was just made, which may have the address of a destroyed one.
+///
+/// # Safety
+///
+/// `srq` is null or live.
+pub(super) unsafe fn new_shared_queue(srq: *mut ibv_srq) {
+    let Some(_turn) = turn().filter(|_| !srq.is_null()) else { return };
+    // SAFETY: guaranteed by the caller.
+    unsafe { context_in_turn((*srq).context) };
+    SHARED_QUEUES.insert(key(srq), SharedQueue::default, |shared| shared.faults.start());
 }
 
 /// Adopts a queue pair when the program first posts to it: a function of a vendor has made it.
@@ -239,8 +263,13 @@ pub(super) struct Leaving {
     pair: Option<(u64, &'static QueuePair)>,
     counts: Option<PairSummary>,
     numbered: Option<(u64, &'static Numbered)>,
+    shared_queue: Option<(u64, &'static SharedQueue)>,
     extended_pair: Option<(u64, &'static ExtendedPair)>,
     extended_queue: Option<(u64, &'static ExtendedQueue)>,
+    /// The queue pair, for its faults.
+    faults: Option<(*mut ibv_qp, &'static QueuePair)>,
+    /// The completion queues, and whether completions of them could be held back while the program sleeps.
+    queues: [Option<(*mut ibv_cq, bool)>; 2],
 }
 
 impl Leaving {
@@ -254,7 +283,10 @@ impl Leaving {
     pub(super) unsafe fn queue_pair(qp: *mut ibv_qp) -> Self {
         // SAFETY: by contract.
         let number = unsafe { qp.as_ref() }.map_or(0, |qp| number_key(qp.context, qp.qp_num));
+        let faults = pair_of(qp).filter(|_| !state::is_child());
+        faults.iter().for_each(|pair| pair.faults.leave());
         Self {
+            faults: faults.map(|pair| (qp, pair)),
             counts: pair_of(qp).map(QueuePair::summary),
             pair: removed(&PAIRS, key(qp)),
             numbered: removed(&NUMBERS, number),
@@ -263,27 +295,49 @@ impl Leaving {
         }
     }
 
+    pub(super) fn shared_queue(srq: *mut ibv_srq) -> Self {
+        Self { shared_queue: removed(&SHARED_QUEUES, key(srq)), ..Self::default() }
+    }
+
     pub(super) fn completion_queue(cq: *mut ibv_cq) -> Self {
-        Self { extended_queue: removed(&EXTENDED_QUEUES, key(cq)), ..Self::default() }
+        let extended_queue = removed(&EXTENDED_QUEUES, key(cq));
+        Self { extended_queue, ..Self::default() }.with_queues([cq, std::ptr::null_mut()])
+    }
+
+    /// With completion queues that are destroyed, too.
+    pub(super) fn with_queues(mut self, queues: [*mut ibv_cq; 2]) -> Self {
+        if !state::is_child() {
+            self.queues = queues.map(|cq| (!cq.is_null()).then(|| (cq, held::retire(cq))));
+        }
+        self
     }
 
     /// The object was destroyed.
     pub(super) fn end(self) {
+        self.faults.iter().for_each(|(_, pair)| held::forget_pair(pair));
+        self.queues.iter().flatten().for_each(|(cq, _)| held::forget(*cq));
         if let Some(counts) = self.counts {
             crate::count::retire(counts);
         }
         reuse(&CONTEXTS, self.context);
         reuse(&PAIRS, self.pair);
         reuse(&NUMBERS, self.numbered);
+        reuse(&SHARED_QUEUES, self.shared_queue);
         reuse(&EXTENDED_PAIRS, self.extended_pair);
         reuse(&EXTENDED_QUEUES, self.extended_queue);
     }
 
     /// The object was not destroyed.
     pub(super) fn stay(self) {
+        self.faults.iter().for_each(|(qp, pair)| pair.faults.stay(*qp));
+        for (cq, _) in self.queues.iter().flatten().filter(|(_, had_waker)| *had_waker) {
+            // SAFETY: the queue was not destroyed.
+            unsafe { held::prepare(*cq) };
+        }
         put_back(&CONTEXTS, self.context);
         put_back(&PAIRS, self.pair);
         put_back(&NUMBERS, self.numbered);
+        put_back(&SHARED_QUEUES, self.shared_queue);
         put_back(&EXTENDED_PAIRS, self.extended_pair);
         put_back(&EXTENDED_QUEUES, self.extended_queue);
     }

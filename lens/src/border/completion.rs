@@ -8,6 +8,7 @@ use rdma_mummy_sys::*;
 use super::adopt::{context_of, pair_numbered};
 use super::flight::Request;
 use super::queue_pair::{FOLLOWS, QueuePair, Side};
+use super::{altered, held};
 use crate::count::Completed;
 use crate::moment::{Kind, Moment, status_number};
 use crate::state::{self, COUNT, FAULTS, TRACE};
@@ -25,6 +26,20 @@ pub(super) struct Completion {
     pub(super) flags: u32,
     /// The queue, by its handle.
     pub(super) queue: u32,
+}
+
+impl Completion {
+    pub(super) fn of(wc: &ibv_wc, cq: &ibv_cq) -> Self {
+        Self {
+            wr_id: wc.wr_id,
+            status: wc.status,
+            opcode: wc.opcode,
+            bytes: wc.byte_len,
+            vendor: wc.vendor_err,
+            flags: wc.wc_flags,
+            queue: cq.handle,
+        }
+    }
 }
 
 /// The opcode of a receive in the trace.
@@ -63,21 +78,45 @@ fn request_of(pair: &QueuePair, cq: *const ibv_cq, completion: Completion) -> (b
     }
 }
 
-/// Records a completion of `pair`, of which the trace or the faults follow the requests. Returns the status that the
-/// program gets.
-pub(super) fn follow(
+/// Whose completion it is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Attributed {
+    pub(super) pair: Option<&'static QueuePair>,
+    pub(super) number: u32,
+    pub(super) is_receive: bool,
+    request: Option<Request>,
+    /// Whether a fault has given it its status.
+    pub(super) is_injected: bool,
+}
+
+/// Attributes a completion that the driver has just reported to its request. A fault may change its status.
+pub(super) fn attribute(
     on: u8,
-    pair: Option<&'static QueuePair>,
     number: u32,
     cq: *const ibv_cq,
-    completion: Completion,
-) -> ibv_wc_status {
-    let is_success = completion.status == ibv_wc_status::IBV_WC_SUCCESS;
+    context: *const ibv_context,
+    completion: &mut Completion,
+) -> Attributed {
+    let pair = pair_numbered(context, number);
     let (is_receive, request) =
-        pair.map_or((is_receive(completion.opcode), None), |pair| request_of(pair, cq, completion));
+        pair.map_or((is_receive(completion.opcode), None), |pair| request_of(pair, cq, *completion));
+    let mut is_injected = false;
+    if on & FAULTS != 0
+        && completion.status != ibv_wc_status::IBV_WC_SUCCESS
+        && !is_receive
+        && request.is_some()
+        && let Some(status) = pair.and_then(|pair| pair.faults.next_status())
+    {
+        (completion.status, is_injected) = (status, true);
+    }
+    Attributed { pair, number, is_receive, request, is_injected }
+}
+
+/// Records a completion that the program gets.
+pub(super) fn report(on: u8, completion: Completion, attributed: Attributed) {
+    let Attributed { pair, number, is_receive, request, is_injected } = attributed;
+    let is_success = completion.status == ibv_wc_status::IBV_WC_SUCCESS;
     let is_failed_send = !is_success && !is_receive && request.is_some();
-    let injected = pair.filter(|_| on & FAULTS != 0 && is_failed_send).and_then(|pair| pair.faults.next_status());
-    let status = injected.unwrap_or(completion.status);
     if on & COUNT != 0 {
         match (pair, request) {
             (Some(pair), Some(request)) if is_failed_send => pair.counts.failed(request.opcode.into()),
@@ -99,11 +138,11 @@ pub(super) fn follow(
                 Some(request) if !is_receive => request.opcode,
                 _ => RECEIVE,
             },
-            status: status_number(status),
+            status: status_number(completion.status),
             // Whether the opcode is that of a request.
             segments: is_failed_send.into(),
             flags: completion.flags as u16,
-            is_injected: injected.is_some(),
+            is_injected,
             qp: number,
             queue: completion.queue,
             wr_id: completion.wr_id,
@@ -115,7 +154,6 @@ pub(super) fn follow(
             ..Moment::default()
         });
     }
-    status
 }
 
 /// Counts a completion whose request is not known.
@@ -135,8 +173,11 @@ pub(super) unsafe extern "C" fn poll(cq: *mut ibv_cq, most: c_int, wc: *mut ibv_
     unsafe {
         let context = (*cq).context;
         let Some(function) = context_of(context).and_then(|context| context.poll.get()) else { return -1 };
-        let found = function(cq, most, wc);
         let on = state::on();
+        if on & FAULTS != 0 && held::alters_completions() {
+            return altered::poll(on, function, (cq, most, wc));
+        }
+        let found = function(cq, most, wc);
         // A driver without the function returns a positive error.
         if found <= 0 || found > most || on == 0 {
             return found;
@@ -154,16 +195,10 @@ pub(super) unsafe extern "C" fn poll(cq: *mut ibv_cq, most: c_int, wc: *mut ibv_
 #[inline(never)]
 fn follow_all(on: u8, cq: &ibv_cq, list: &mut [ibv_wc]) {
     for wc in list {
-        let completion = Completion {
-            wr_id: wc.wr_id,
-            status: wc.status,
-            opcode: wc.opcode,
-            bytes: wc.byte_len,
-            vendor: wc.vendor_err,
-            flags: wc.wc_flags,
-            queue: cq.handle,
-        };
-        wc.status = follow(on, pair_numbered(cq.context, wc.qp_num), wc.qp_num, cq, completion);
+        let mut completion = Completion::of(wc, cq);
+        let attributed = attribute(on, wc.qp_num, cq, cq.context, &mut completion);
+        report(on, completion, attributed);
+        wc.status = completion.status;
     }
 }
 
@@ -200,7 +235,11 @@ pub(super) unsafe extern "C" fn notify(cq: *mut ibv_cq, solicited_only: c_int) -
                 super::show::Show::show(cq, "cq", to);
                 super::show::Show::show(solicited_only, "solicited_only", to);
             },
-            || function(cq, solicited_only),
+            || {
+                // Before the device may raise the event.
+                held::armed(cq);
+                function(cq, solicited_only)
+            },
             |_| (),
         )
     }

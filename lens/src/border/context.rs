@@ -12,7 +12,7 @@ use super::original::{Original, Step};
 use super::outcome::Outcome;
 use super::show::{Arguments, Show};
 use super::table::Keyed;
-use super::{completion, extended_cq, posting};
+use super::{completion, extended_cq, posting, shared_queue};
 
 pub(super) type PostSend = unsafe extern "C" fn(*mut ibv_qp, *mut ibv_send_wr, *mut *mut ibv_send_wr) -> c_int;
 pub(super) type PostReceive = unsafe extern "C" fn(*mut ibv_qp, *mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> c_int;
@@ -84,7 +84,7 @@ pub(super) fn take(step: Step, record: &Context, context: *mut ibv_context) {
         let ops = &raw mut (*context).ops;
         record.post_send.take(step, &raw mut (*ops).post_send, posting::post_send);
         record.post_receive.take(step, &raw mut (*ops).post_recv, posting::post_receive);
-        record.post_shared.take(step, &raw mut (*ops).post_srq_recv, posting::post_shared);
+        record.post_shared.take(step, &raw mut (*ops).post_srq_recv, shared_queue::post_shared);
         record.poll.take(step, &raw mut (*ops).poll_cq, completion::poll);
         record.notify.take(step, &raw mut (*ops).req_notify_cq, completion::notify);
         record.bind.take(step, &raw mut (*ops).bind_mw, posting::bind_window);

@@ -10,6 +10,7 @@ use rdma_mummy_sys::since_v44::*;
 use rdma_mummy_sys::*;
 
 use super::adopt::{self, Leaving};
+use super::held;
 use super::outcome::{Outcome, errno, failure_text, set_errno};
 use super::show::{Arguments, Show, gid, push, push_attributes};
 use crate::state::{self, COUNT, FAULTS, TRACE};
@@ -124,7 +125,7 @@ macro_rules! plain_arguments {
 
 plain_arguments! {
     u8 u16 u32 u64 usize i32 ibv_wc_status ibv_rate ibv_wr_opcode ibv_node_type ibv_port_state rdma_port_space ibv_event_type
-    rdma_cm_event_type *mut ibv_device *mut ibv_pd *mut ibv_mr *mut ibv_srq *mut ibv_ah *mut ibv_comp_channel *mut c_void
+    rdma_cm_event_type *mut ibv_device *mut ibv_pd *mut ibv_mr *mut ibv_ah *mut ibv_comp_channel *mut c_void
     *mut ibv_dm *mut rdma_event_channel *mut rdma_cm_event *mut ibv_qp_attr *mut ibv_qp_init_attr *mut ibv_qp_init_attr_ex
     *mut ibv_srq_init_attr *mut ibv_srq_init_attr_ex *mut ibv_srq_attr *mut ibv_ah_attr *mut rdma_conn_param
     *mut ibv_async_event *mut *mut ibv_cq *const ibv_gid *mut ibv_gid *const c_char *mut i8 *const c_void *mut sockaddr
@@ -153,6 +154,12 @@ impl Argument for *mut ibv_cq {
     }
 }
 
+impl Argument for *mut ibv_srq {
+    unsafe fn leaving(self, verb: &str) -> Option<Leaving> {
+        (verb == "ibv_destroy_srq").then(|| Leaving::shared_queue(self))
+    }
+}
+
 impl Argument for *mut ibv_qp {
     unsafe fn leaving(self, verb: &str) -> Option<Leaving> {
         // SAFETY: guaranteed by the caller.
@@ -168,9 +175,13 @@ impl Argument for *mut ibv_qp {
 ///
 /// `id` is null or live if `verb` makes a queue pair, and `verb` has succeeded.
 unsafe fn adopt_identifier(id: *mut rdma_cm_id, verb: &str) {
-    if matches!(verb, "rdma_create_qp" | "rdma_create_qp_ex" | "rdma_create_ep" | "rdma_get_request") {
-        // SAFETY: guaranteed by the caller.
-        unsafe { adopt::identifier(id) };
+    // SAFETY: guaranteed by the caller.
+    unsafe {
+        match verb {
+            "rdma_create_qp" | "rdma_create_qp_ex" | "rdma_create_ep" | "rdma_get_request" => adopt::identifier(id),
+            "rdma_create_srq" | "rdma_create_srq_ex" => adopt::new_shared_queue((*id).srq),
+            _ => {}
+        }
     }
 }
 
@@ -195,9 +206,9 @@ impl Argument for *mut rdma_cm_id {
             return None;
         }
         // SAFETY: guaranteed by the caller; the queue pair of a live identifier is live.
-        let qp = unsafe { self.as_ref() }.map(|id| id.qp)?;
-        // SAFETY: as above.
-        Some(unsafe { Leaving::queue_pair(qp) })
+        let id = unsafe { self.as_ref() }?;
+        // SAFETY: as above. The identifier has the completion queues that were made with its queue pair.
+        Some(unsafe { Leaving::queue_pair(id.qp) }.with_queues([id.send_cq, id.recv_cq]))
     }
 }
 
@@ -340,6 +351,57 @@ unsafe extern "C" fn get_cm_event(channel: *mut rdma_event_channel, event: *mut 
     }
 }
 
+/// `ibv_get_cq_event`, whose event may be that of a completion that was held back.
+unsafe extern "C" fn get_cq_event(
+    channel: *mut ibv_comp_channel,
+    cq: *mut *mut ibv_cq,
+    cq_context: *mut *mut c_void,
+) -> c_int {
+    // SAFETY: the program upholds the contract of the verb. After a success, there is an event.
+    unsafe {
+        call(
+            "ibv_get_cq_event",
+            |to| {
+                channel.show("channel", to);
+                cq.show("cq", to);
+                cq_context.show("cq_context", to);
+            },
+            || {
+                let result = ibv_get_cq_event(channel, cq, cq_context);
+                if result == 0 {
+                    held::translate(cq, cq_context);
+                }
+                result
+            },
+            |to| {
+                cq.show_output("cq", to);
+                cq_context.show_output("cq_context", to);
+            },
+        )
+    }
+}
+
+/// `ibv_ack_cq_events`, which may acknowledge events of completions that were held back.
+unsafe extern "C" fn ack_cq_events(cq: *mut ibv_cq, nevents: c_uint) {
+    // SAFETY: the program upholds the contract of the verb.
+    unsafe {
+        call(
+            "ibv_ack_cq_events",
+            |to| {
+                cq.show("cq", to);
+                nevents.show("nevents", to);
+            },
+            || {
+                let left = held::acknowledge(cq, nevents);
+                if left > 0 || nevents == 0 {
+                    ibv_ack_cq_events(cq, left);
+                }
+            },
+            |_| (),
+        );
+    }
+}
+
 /// `ibv_modify_qp`, whose mask selects the attributes to show.
 unsafe extern "C" fn modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, attr_mask: c_int) -> c_int {
     // SAFETY: the program upholds the contract of the verb.
@@ -397,6 +459,8 @@ unsafe fn push_source(qp: &ibv_qp, attr: &ibv_qp_attr, mask: u32, to: &mut Argum
 pub(super) fn ibverbs() -> IbverbsTable {
     IbverbsTable {
         ibv_modify_qp: Some(modify_qp),
+        ibv_get_cq_event: Some(get_cq_event),
+        ibv_ack_cq_events: Some(ack_cq_events),
         ibv_wc_status_str: None,
         ibv_rate_to_mult: None,
         mult_to_ibv_rate: None,

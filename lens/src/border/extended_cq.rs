@@ -1,19 +1,25 @@
 //! Completions that are polled with `ibv_start_poll` and `ibv_next_poll`.
 
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rdma_mummy_sys::*;
 
 use super::adopt::{extended_queue_of, pair_numbered};
-use super::completion::{Completion, count_one, follow, is_receive};
+use super::altered;
+use super::completion::{Completion, attribute, count_one, is_receive, report};
+use super::held;
 use super::original::{Original, Step};
 use super::queue_pair::FOLLOWS;
+use super::saved::{Readers, Saved};
 use super::table::Keyed;
-use crate::{count, state};
+use crate::state::{self, FAULTS};
+use crate::{count, faults};
 
 type Start = unsafe extern "C" fn(*mut ibv_cq_ex, *mut ibv_poll_cq_attr) -> c_int;
 type Next = unsafe extern "C" fn(*mut ibv_cq_ex) -> c_int;
+type End = unsafe extern "C" fn(*mut ibv_cq_ex);
 
 /// The driver's functions of an extended completion queue.
 #[derive(Debug)]
@@ -21,6 +27,16 @@ pub(super) struct ExtendedQueue {
     key: AtomicU64,
     start: Original<Start>,
     next: Original<Next>,
+    /// Those that are replaced only if completions may be held back.
+    end: Original<End>,
+    pub(super) readers: Readers,
+    holds: AtomicBool,
+    /// The thread that polls while completions may be held back; zero for none.
+    polled_by: AtomicU32,
+    /// Whether it polls the driver.
+    is_open: AtomicBool,
+    /// The completion that it has selected, if it was held back.
+    selected: Mutex<Option<Saved>>,
 }
 
 /// The fields without which a completion cannot be attributed.
@@ -37,7 +53,81 @@ impl Keyed for ExtendedQueue {
 
 impl ExtendedQueue {
     pub(super) fn new() -> Self {
-        Self { key: AtomicU64::new(0), start: Original::none(), next: Original::none() }
+        Self {
+            key: AtomicU64::new(0),
+            start: Original::none(),
+            next: Original::none(),
+            end: Original::none(),
+            readers: Readers::none(),
+            holds: AtomicBool::new(false),
+            polled_by: AtomicU32::new(0),
+            is_open: AtomicBool::new(false),
+            selected: Mutex::new(None),
+        }
+    }
+
+    /// This thread begins to poll.
+    pub(super) fn begin(&self) {
+        self.polled_by.store(state::thread(), Ordering::Relaxed);
+    }
+
+    /// Whether this thread polls while completions may be held back.
+    #[inline]
+    fn is_polled(&self) -> bool {
+        let thread = self.polled_by.load(Ordering::Relaxed);
+        thread != 0 && thread == state::thread()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Saved>> {
+        self.selected.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Selects a completion that was held back, or none.
+    pub(super) fn select(&self, saved: Option<Saved>) {
+        *self.lock() = saved;
+    }
+
+    /// Reads the completion that this thread has selected, if it was held back.
+    pub(super) fn with_selected<T>(&self, read: impl FnOnce(&Saved) -> T) -> Option<T> {
+        if self.is_polled() { self.lock().as_ref().map(read) } else { None }
+    }
+
+    /// Selects the next completion of the driver.
+    ///
+    /// # Safety
+    ///
+    /// This thread polls the queue, and `attr` is readable or null.
+    pub(super) unsafe fn advance_driver(&self, cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr) -> c_int {
+        let mut none = ibv_poll_cq_attr { comp_mask: 0 };
+        let attr = if attr.is_null() { &raw mut none } else { attr };
+        // SAFETY: guaranteed by the caller.
+        unsafe {
+            match (self.is_open.load(Ordering::Relaxed), self.start.get(), self.next.get()) {
+                (true, _, Some(next)) => next(cq),
+                (false, Some(start), _) => {
+                    let code = start(cq, attr);
+                    self.is_open.store(code == 0, Ordering::Relaxed);
+                    code
+                }
+                _ => libc::ENOENT,
+            }
+        }
+    }
+
+    /// Ends the poll.
+    ///
+    /// # Safety
+    ///
+    /// This thread polls the queue.
+    pub(super) unsafe fn end(&self, cq: *mut ibv_cq_ex) {
+        self.select(None);
+        if self.is_open.swap(false, Ordering::Relaxed)
+            && let Some(end) = self.end.get()
+        {
+            // SAFETY: guaranteed by the caller.
+            unsafe { end(cq) };
+        }
+        self.polled_by.store(0, Ordering::Relaxed);
     }
 }
 
@@ -54,13 +144,25 @@ pub(super) fn take(step: Step, record: &ExtendedQueue, cq: *mut ibv_cq_ex) {
     unsafe {
         record.start.take(step, &raw mut (*cq).start_poll, start_poll);
         record.next.take(step, &raw mut (*cq).next_poll, next_poll);
+        if step == Step::Keep {
+            record.holds.store(faults::alters_completions(), Ordering::Relaxed);
+        }
+        if record.holds.load(Ordering::Relaxed) {
+            record.end.take(step, &raw mut (*cq).end_poll, end_poll);
+            record.readers.take(step, cq);
+        }
     }
 }
 
 unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr) -> c_int {
     // SAFETY: the program passes a live queue.
     unsafe {
-        let Some(function) = extended_queue_of(cq).and_then(|queue| queue.start.get()) else { return libc::ENOENT };
+        let Some(record) = extended_queue_of(cq) else { return libc::ENOENT };
+        let on = state::on();
+        if on & FAULTS != 0 && held::alters_completions() && record.holds.load(Ordering::Relaxed) {
+            return altered::start(on, record, cq, attr);
+        }
+        let Some(function) = record.start.get() else { return libc::ENOENT };
         let code = function(cq, attr);
         observe(cq, code);
         code
@@ -70,10 +172,26 @@ unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr)
 unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
     // SAFETY: the program passes a live queue, which it polls.
     unsafe {
-        let Some(function) = extended_queue_of(cq).and_then(|queue| queue.next.get()) else { return libc::ENOENT };
+        let Some(record) = extended_queue_of(cq) else { return libc::ENOENT };
+        if record.is_polled() {
+            return altered::advance(state::on(), record, cq, std::ptr::null_mut());
+        }
+        let Some(function) = record.next.get() else { return libc::ENOENT };
         let code = function(cq);
         observe(cq, code);
         code
+    }
+}
+
+unsafe extern "C" fn end_poll(cq: *mut ibv_cq_ex) {
+    // SAFETY: the program passes a live queue, which it polls.
+    unsafe {
+        let Some(record) = extended_queue_of(cq) else { return };
+        if record.is_polled() {
+            altered::end(record, cq);
+        } else if let Some(function) = record.end.get() {
+            function(cq);
+        }
     }
 }
 
@@ -101,8 +219,22 @@ unsafe fn observe_current(on: u8, cq: *mut ibv_cq_ex) {
     }
     // SAFETY: by contract there is a current completion, whose fields the driver's functions return.
     unsafe {
+        let (number, mut completion) = current(cq);
+        let attributed = attribute(on, number, cq.cast(), (*cq).context, &mut completion);
+        report(on, completion, attributed);
+        (*cq).status = completion.status;
+    }
+}
+
+/// The number of the queue pair and the fields of the current completion.
+///
+/// # Safety
+///
+/// There is one, and the queue has the driver's functions or ours.
+pub(super) unsafe fn current(cq: *mut ibv_cq_ex) -> (u32, Completion) {
+    // SAFETY: guaranteed by the caller; the functions return the fields of the current completion.
+    unsafe {
         let is_success = (*cq).status == ibv_wc_status::IBV_WC_SUCCESS;
-        let number = (*cq).read_qp_num.map_or(0, |read| read(cq));
         let completion = Completion {
             wr_id: (*cq).wr_id,
             status: (*cq).status,
@@ -112,7 +244,7 @@ unsafe fn observe_current(on: u8, cq: *mut ibv_cq_ex) {
             flags: (*cq).read_wc_flags.filter(|_| is_success).map_or(0, |read| read(cq)),
             queue: (*cq).handle,
         };
-        (*cq).status = follow(on, pair_numbered((*cq).context, number), number, cq.cast(), completion);
+        ((*cq).read_qp_num.map_or(0, |read| read(cq)), completion)
     }
 }
 

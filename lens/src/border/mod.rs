@@ -4,21 +4,28 @@
 //! * [`context`], [`posting`], [`extended_qp`], [`completion`], [`extended_cq`]: the functions that programs call
 //!   through pointers in objects, which [`adopt`] replaces.
 //! * [`queue_pair`], [`flight`], [`table`], [`original`]: the records of objects, and the driver's functions in them.
+//! * [`line`], [`held`], [`saved`], [`altered`], [`waker`]: completions that faults hold back or lose.
 //! * [`show`], [`outcome`]: arguments and results as text.
 
 mod adopt;
+mod altered;
 mod completion;
 mod context;
 mod control;
 mod extended_cq;
 mod extended_qp;
 mod flight;
+mod held;
+mod line;
 mod original;
 mod outcome;
 mod posting;
 mod queue_pair;
+mod saved;
+mod shared_queue;
 mod show;
 mod table;
+mod waker;
 
 use std::sync::OnceLock;
 
@@ -42,6 +49,17 @@ pub(crate) fn install() -> Result<(), InstallError> {
 /// The counts of all queue pairs, as values.
 pub(crate) fn pair_summaries() -> Vec<PairSummary> {
     adopt::PAIRS.all().into_iter().map(queue_pair::QueuePair::summary).collect()
+}
+
+/// Raises the events of completions that were held back. Returns the time of the next one.
+pub(crate) fn wake(now: u64) -> Option<u64> {
+    held::wake(now)
+}
+
+/// Whether completions are held back. Programs that wait for them are woken.
+pub(crate) fn release() -> bool {
+    held::wake(u64::MAX);
+    held::holds_completions()
 }
 
 /// Sets the counts of all queue pairs to zero.

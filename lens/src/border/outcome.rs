@@ -187,7 +187,7 @@ pointers! {
     ibv_cq_ex: adopt::extended_completion_queue;
     ibv_qp: adopt::new_queue_pair;
     ibv_qp_ex: adopt::extended_queue_pair;
-    ibv_srq;
+    ibv_srq: adopt::new_shared_queue;
     ibv_ah;
     ibv_wq;
     ibv_comp_channel;

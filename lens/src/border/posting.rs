@@ -17,7 +17,7 @@ use crate::state::{self, COUNT, FAULTS, TRACE};
 use crate::{faults, trace};
 
 /// A request that is a link of a list.
-trait Link: Sized {
+pub(super) trait Link: Sized {
     fn next(&self) -> *mut Self;
 }
 
@@ -38,7 +38,10 @@ impl Link for ibv_recv_wr {
 /// # Safety
 ///
 /// The list is live while the result is used, up to this number.
-unsafe fn links<'a, T: Link + 'a>(list: *mut T, most: &AtomicU32) -> impl Iterator<Item = &'a T> + use<'a, T> {
+pub(super) unsafe fn links<'a, T: Link + 'a>(
+    list: *mut T,
+    most: &AtomicU32,
+) -> impl Iterator<Item = &'a T> + use<'a, T> {
     // SAFETY: guaranteed by the caller.
     let next = |link: &&'a T| unsafe { link.next().as_ref() };
     // SAFETY: as above.
@@ -52,7 +55,7 @@ unsafe fn links<'a, T: Link + 'a>(list: *mut T, most: &AtomicU32) -> impl Iterat
 /// # Safety
 ///
 /// As for the function.
-unsafe fn posted<T: Link>(
+pub(super) unsafe fn posted<T: Link>(
     list: *mut T,
     bad: *mut *mut T,
     most: &AtomicU32,
@@ -272,7 +275,7 @@ pub(super) unsafe extern "C" fn bind_window(qp: *mut ibv_qp, mw: *mut ibv_mw, bi
 /// # Safety
 ///
 /// The segments are live, if these are not more than `most`.
-unsafe fn moment_of_receive(request: &ibv_recv_wr, most: &AtomicU32) -> Moment {
+pub(super) unsafe fn moment_of_receive(request: &ibv_recv_wr, most: &AtomicU32) -> Moment {
     let count = count_of(request.num_sge);
     // SAFETY: guaranteed by the caller.
     let (bytes, first) = unsafe { segments(request.sg_list, count, most) };
@@ -289,7 +292,7 @@ unsafe fn moment_of_receive(request: &ibv_recv_wr, most: &AtomicU32) -> Moment {
 }
 
 /// Traces that receives were refused.
-fn trace_refusal(of: Moment, count: usize, code: c_int, is_injected: bool) {
+pub(super) fn trace_refusal(of: Moment, count: usize, code: c_int, is_injected: bool) {
     trace::moment(Moment {
         at: state::now(),
         kind: Kind::Refused,
@@ -342,33 +345,6 @@ pub(super) unsafe extern "C" fn post_receive(
             if on & TRACE != 0 {
                 trace_refusal(Moment { qp: pair.number(), ..Moment::default() }, left, code, injected.is_some());
             }
-        }
-        code
-    }
-}
-
-pub(super) unsafe extern "C" fn post_shared(
-    srq: *mut ibv_srq,
-    list: *mut ibv_recv_wr,
-    bad: *mut *mut ibv_recv_wr,
-) -> c_int {
-    // SAFETY: the program passes a live queue, and requests that are live during the call.
-    unsafe {
-        let function = context_of((*srq).context).and_then(|context| context.post_shared.get());
-        let Some(function) = function else { return libc::EOPNOTSUPP };
-        if state::on() & TRACE == 0 {
-            return function(srq, list, bad);
-        }
-        // The limits of the queue are not known: a list that is longer, or has more segments, is shown without the rest.
-        let (most, one) = (AtomicU32::new(1024), AtomicU32::new(1));
-        for request in links(list, &most) {
-            let moment = moment_of_receive(request, &one);
-            trace::moment(Moment { kind: Kind::SharedReceive, queue: (*srq).handle, ..moment });
-        }
-        let (code, refused) = posted(list, bad, &most, |bad| function(srq, list, bad));
-        if code != 0 {
-            let of = Moment { queue: (*srq).handle, ..Moment::default() };
-            trace_refusal(of, links(refused, &most).count(), code, false);
         }
         code
     }

@@ -6,9 +6,10 @@ use std::sync::{Mutex, PoisonError};
 
 use rdma_mummy_sys::*;
 
-use super::adopt::context_of;
+use super::adopt::{context_of, shared_of};
 use super::context::{PostReceive, PostSend};
 use super::flight::{Flight, Request};
+use super::held;
 use super::original::Original;
 use super::show::name_of;
 use super::table::Keyed;
@@ -112,7 +113,8 @@ impl QueuePair {
         }
         self.counts.start();
         self.reset();
-        self.faults.start(ptr::from_ref(qp).cast_mut(), qp.qp_num);
+        let shared = shared_of(qp.srq).map_or(0, |shared| shared.faults.nth());
+        self.faults.start(ptr::from_ref(qp).cast_mut(), qp.qp_num, shared);
     }
 
     /// The operations for which the queue pair was made, as its attributes name them.
@@ -129,6 +131,7 @@ impl QueuePair {
         self.flight.start(self.limits.sends.load(Ordering::Relaxed));
         self.receives.start(self.limits.receives.load(Ordering::Relaxed));
         self.counts.nothing_in_flight();
+        held::forget_pair(self);
         self.faults.reset();
     }
 
@@ -140,6 +143,11 @@ impl QueuePair {
             (false, true) => Side::Receive,
             _ => Side::Either,
         }
+    }
+
+    /// Whether the completions of its sends and receives are in one queue.
+    pub(super) fn has_one_queue(&self) -> bool {
+        ptr::eq(self.send_queue.load(Ordering::Relaxed), self.receive_queue.load(Ordering::Relaxed))
     }
 
     #[inline]
@@ -182,6 +190,11 @@ impl QueuePair {
     /// Records that the device refused the last `count` requests.
     pub(super) fn refused(&self, on: u8, count: u64, errno: i32, is_injected: bool) {
         self.flight.take_back(count);
+        if self.faults.is_armed() && self.in_flight() == 0 {
+            // No request completes with the status.
+            self.faults.disarm();
+            held::wake(state::now());
+        }
         if on & TRACE != 0 {
             trace::moment(Moment {
                 at: state::now(),

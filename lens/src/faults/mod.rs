@@ -1,38 +1,24 @@
 //! Faults: which calls and requests fail, and how.
 
+mod completion;
+mod pair;
 mod schedule;
 mod timer;
 
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
-use std::{mem, ptr};
-
-use rdma_mummy_sys as ffi;
-use rdma_mummy_sys::load::front;
 
 use crate::names;
 use crate::state::{self, FAULTS};
 use crate::trace::{self, Call};
-use schedule::{Action, HowOften, Pair, Place};
+use pair::Turn;
+use schedule::{Action, HowOften, Place, Queue};
 
+pub(crate) use completion::{Completed, Fate, alters_completions, delays_completions, fate, trace_fate};
+pub(crate) use pair::{OfPair, OfShared};
 pub use schedule::{Schedule, ScheduleError};
+pub(crate) use timer::{Wake, wake_at};
 
-/// What a queue pair has for its faults.
-#[derive(Debug)]
-pub(crate) struct OfPair {
-    number: AtomicU32,
-    address: AtomicPtr<ffi::ibv_qp>,
-    /// Its place in the order of creation.
-    nth: AtomicU32,
-    /// The status of the next completion with an error; zero for none.
-    status: AtomicU32,
-    /// How often the program posted to it, sends and receives.
-    posts: [AtomicU64; 2],
-    /// Its identifier of librdmacm, if it has one.
-    id: AtomicPtr<ffi::rdma_cm_id>,
-}
-
-static MADE: AtomicU32 = AtomicU32::new(0);
 static PLAN: RwLock<Option<Arc<Plan>>> = RwLock::new(None);
 
 /// Devices that take commands from a schedule, such as those of softrnic.
@@ -61,68 +47,28 @@ struct Plan {
     reached: Vec<AtomicU64>,
 }
 
-impl OfPair {
-    pub(crate) const fn new() -> Self {
-        Self {
-            number: AtomicU32::new(0),
-            address: AtomicPtr::new(ptr::null_mut()),
-            nth: AtomicU32::new(0),
-            status: AtomicU32::new(0),
-            posts: [AtomicU64::new(0), AtomicU64::new(0)],
-            id: AtomicPtr::new(ptr::null_mut()),
-        }
-    }
-
-    pub(crate) fn start(&self, qp: *mut ffi::ibv_qp, number: u32) {
-        self.number.store(number, Ordering::Relaxed);
-        self.address.store(qp, Ordering::Relaxed);
-        self.nth.store(MADE.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
-        self.status.store(0, Ordering::Relaxed);
-        self.posts.iter().for_each(|posts| posts.store(0, Ordering::Relaxed));
-        self.id.store(ptr::null_mut(), Ordering::Relaxed);
-    }
-
-    /// Its place in the order of creation, and how often the program posted before.
-    fn turn(&self, side: usize) -> (u32, u64) {
-        (self.nth.load(Ordering::Relaxed), self.posts[side].fetch_add(1, Ordering::Relaxed))
-    }
-
-    /// The queue pair has no requests any more.
-    pub(crate) fn reset(&self) {
-        self.status.store(0, Ordering::Relaxed);
-    }
-
-    /// Forgets the identifier, if it is this one.
-    pub(crate) fn forget_id(&self, id: *mut ffi::rdma_cm_id) {
-        let _ = self.id.compare_exchange(id, ptr::null_mut(), Ordering::Relaxed, Ordering::Relaxed);
-    }
-
-    pub(crate) fn set_id(&self, id: *mut ffi::rdma_cm_id) {
-        self.id.store(id, Ordering::Relaxed);
-    }
-
-    /// The status that the next completion of a request with an error gets in place of its own.
-    pub(crate) fn next_status(&self) -> Option<ffi::ibv_wc_status> {
-        let status = self.status.swap(0, Ordering::Relaxed);
-        (status != 0).then_some(ffi::ibv_wc_status(status))
-    }
-}
-
 /// Puts a schedule into force. Queue pairs are counted from now on.
-pub(crate) fn start(schedule: Schedule, seed: u64, devices: Option<Box<dyn Devices>>) -> Result<(), DeviceError> {
+pub(crate) fn start(
+    schedule: Schedule,
+    seed: u64,
+    devices: Option<Box<dyn Devices>>,
+    wake: Wake,
+) -> Result<(), DeviceError> {
     for (line, command) in schedule.commands() {
         let checked = devices.as_ref().map_or_else(|| Err(NO_DEVICES.to_owned()), |devices| devices.check(command));
         checked.map_err(|reason| DeviceError { line, command: command.to_owned(), reason })?;
     }
     let times = schedule.times();
     let reached = schedule.0.iter().map(|_| AtomicU64::new(0)).collect();
-    MADE.store(0, Ordering::Relaxed);
-    let is_empty = schedule.is_empty();
+    pair::start();
+    let (is_empty, delays) = (schedule.is_empty(), schedule.delays_completions());
+    completion::ALTERS.store(schedule.alters_completions(), Ordering::Relaxed);
+    completion::DELAYS.store(delays, Ordering::Relaxed);
     *PLAN.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(Plan { seed, schedule, devices, reached }));
     if !is_empty {
         state::switch_on(FAULTS);
     }
-    if times.is_empty() { Ok(()) } else { timer::start(times) }
+    if times.is_empty() && !delays { Ok(()) } else { timer::start(times, wake) }
 }
 
 const NO_DEVICES: &str = "no devices take commands: run the program by softrnic-run, or give `Builder::devices`";
@@ -148,7 +94,7 @@ fn command(plan: &Plan, command: &str) {
 
 /// Traces a fault of a queue pair.
 fn trace_fault(pair: &OfPair, fault: String, error: Option<String>) {
-    let qp = format!("qp {:#x}", pair.number.load(Ordering::Relaxed));
+    let qp = format!("qp {:#x}", pair.number());
     trace_injected("fault", vec![("qp".to_owned(), qp), ("fault".to_owned(), fault)], error);
 }
 
@@ -159,10 +105,30 @@ fn trace_injected(verb: &'static str, arguments: Vec<(String, String)>, error: O
     }
 }
 
-pub(crate) fn stop() {
-    state::switch_off(FAULTS);
+/// Ends the faults. While completions are held back, those who poll still have to take them: then the faults stay
+/// switched on, without a schedule.
+pub(crate) fn stop(holds_completions: impl FnOnce() -> bool) {
     timer::stop();
+    completion::ALTERS.store(false, Ordering::Relaxed);
+    completion::DELAYS.store(false, Ordering::Relaxed);
     *PLAN.write().unwrap_or_else(PoisonError::into_inner) = None;
+    if !holds_completions() {
+        rest();
+    }
+}
+
+/// Whether there is a schedule.
+pub(crate) fn are_in_force() -> bool {
+    PLAN.read().unwrap_or_else(PoisonError::into_inner).is_some()
+}
+
+/// Switches the faults off, if there is no schedule.
+pub(crate) fn rest() {
+    // A schedule that is put into force meanwhile switches them on afterwards.
+    let plan = PLAN.read().unwrap_or_else(PoisonError::into_inner);
+    if plan.is_none() {
+        state::switch_off(FAULTS);
+    }
 }
 
 fn plan() -> Option<Arc<Plan>> {
@@ -215,11 +181,12 @@ fn share(seed: u64, fault: u64, occurrence: u64) -> f64 {
     (mixed ^ mixed >> 31) as f64 / u64::MAX as f64
 }
 
-fn is_of(place: &Pair, pair: &OfPair) -> bool {
+fn is_of(place: &Queue, pair: &OfPair) -> bool {
     match place {
-        Pair::Any => true,
-        Pair::Nth(nth) => pair.nth.load(Ordering::Relaxed) == *nth,
-        Pair::Numbered(number) => pair.number.load(Ordering::Relaxed) == *number,
+        Queue::Any => true,
+        Queue::Nth(nth) => pair.nth() == *nth,
+        Queue::Numbered(number) => pair.number() == *number,
+        Queue::Shared(_) => false,
     }
 }
 
@@ -243,13 +210,23 @@ pub(crate) fn refuse_call(verb: &str) -> Option<i32> {
 /// The errno value with which a call that posts send requests fails.
 pub(crate) fn refuse_post(pair: &OfPair) -> Option<i32> {
     let is_at = |place: &Place| matches!(place, Place::Posts(of) if is_of(of, pair));
-    errno_of(plan()?.action_of(Some(pair.turn(0)), is_at, |action| matches!(action, Action::Fail(_))))
+    errno_of(plan()?.action_of(Some(pair.turn(Turn::Post)), is_at, |action| matches!(action, Action::Fail(_))))
 }
 
 /// The errno value with which a call that posts receives fails.
 pub(crate) fn refuse_receive(pair: &OfPair) -> Option<i32> {
     let is_at = |place: &Place| matches!(place, Place::Receives(of) if is_of(of, pair));
-    errno_of(plan()?.action_of(Some(pair.turn(1)), is_at, |_| true))
+    errno_of(plan()?.action_of(Some(pair.turn(Turn::Receive)), is_at, |_| true))
+}
+
+/// The errno value with which a call that posts receives to a shared queue fails.
+pub(crate) fn refuse_shared(shared: &OfShared) -> Option<i32> {
+    let is_at = |place: &Place| match place {
+        Place::Receives(Queue::Any) => true,
+        Place::Receives(Queue::Shared(nth)) => shared.nth() == *nth,
+        _ => false,
+    };
+    errno_of(plan()?.action_of(Some(shared.turn()), is_at, |_| true))
 }
 
 /// What the event of the connection manager is reported as.
@@ -271,28 +248,17 @@ pub(crate) fn before_post(pair: &OfPair) {
     let Some(plan) = plan() else { return };
     let is_at = |place: &Place| matches!(place, Place::Posts(of) if is_of(of, pair));
     // The number of calls before this one, which `refuse_post` counts.
-    let turn = (pair.nth.load(Ordering::Relaxed), pair.posts[0].load(Ordering::Relaxed));
-    match plan.action_of(Some(turn), is_at, |action| !matches!(action, Action::Fail(_))) {
+    match plan.action_of(Some(pair.turn_before(Turn::Post)), is_at, |action| !matches!(action, Action::Fail(_))) {
         Some(Action::Complete(status)) => {
             trace_fault(pair, format!("complete with {}", names::status(status)), None);
-            pair.status.store(status, Ordering::Relaxed);
+            pair.arm(status);
             // A device moves the queue pair there too, and the rest of its requests is flushed.
-            // SAFETY: the program posts to the queue pair, so it is live. The attributes are plain numbers.
-            unsafe {
-                let mut attr: ffi::ibv_qp_attr = mem::zeroed();
-                attr.qp_state = ffi::ibv_qp_state::IBV_QPS_ERR;
-                let mask = ffi::ibv_qp_attr_mask::IBV_QP_STATE.0.cast_signed();
-                front::pass(|| ffi::ibv_modify_qp(pair.address.load(Ordering::Relaxed), &raw mut attr, mask));
-            }
+            pair.break_down();
         }
         Some(Action::Disconnect) => {
-            let id = pair.id.load(Ordering::Relaxed);
-            let error = id.is_null().then(|| "the queue pair was not made by rdma_create_qp".to_owned());
+            let error = (!pair.has_id()).then(|| "the queue pair was not made by rdma_create_qp".to_owned());
             trace_fault(pair, "disconnect".to_owned(), error);
-            if !id.is_null() {
-                // SAFETY: the queue pair is live, and so is its identifier.
-                unsafe { front::pass(|| ffi::rdma_disconnect(id)) };
-            }
+            pair.disconnect();
         }
         Some(Action::Device(text)) => command(&plan, &text),
         _ => {}

@@ -49,9 +49,11 @@ pub(super) enum HowOften {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     /// Calls that post send requests.
-    Posts(Pair),
-    /// Calls that post receives to a queue pair.
-    Receives(Pair),
+    Posts(Queue),
+    /// Calls that post receives.
+    Receives(Queue),
+    /// Completions that a device has reported.
+    Completions(Queue),
     /// Calls of a verb.
     Calls(String),
     /// Events of the connection manager.
@@ -60,10 +62,12 @@ pub(super) enum Place {
     Time(Duration),
 }
 
-/// Which queue pairs a fault affects.
+/// Which queue pairs or shared receive queues a fault affects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Pair {
+pub(super) enum Queue {
     Any,
+    /// A shared receive queue, by its place in the order in which the program made these, from one.
+    Shared(u32),
     /// By its place in the order in which the program made queue pairs, from one.
     Nth(u32),
     Numbered(u32),
@@ -76,6 +80,12 @@ pub(super) enum Action {
     Fail(i32),
     /// The queue pair enters the error state, and its oldest request completes with this status.
     Complete(u32),
+    /// The completion is held back for this time.
+    Delay(Duration),
+    /// The program does not get the completion.
+    Lose,
+    /// A later completion of another queue comes first.
+    Reorder,
     /// The connection of the queue pair ends.
     Disconnect,
     /// The event is reported as this one.
@@ -130,6 +140,18 @@ impl Schedule {
         times
     }
 
+    /// Whether completions take another course than that of the device: they may be held back.
+    pub(super) fn alters_completions(&self) -> bool {
+        self.0
+            .iter()
+            .any(|fault| matches!(fault.place, Place::Completions(_)) || matches!(fault.action, Action::Complete(_)))
+    }
+
+    /// Whether completions are held back for a time.
+    pub(super) fn delays_completions(&self) -> bool {
+        self.0.iter().any(|fault| matches!(fault.action, Action::Delay(_) | Action::Reorder))
+    }
+
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -181,8 +203,12 @@ fn fault(line: usize, text: &str) -> Result<Fault, String> {
         None => return Err(EXPECTED_OFTEN.to_owned()),
     };
     let place = match words.next() {
-        Some("post" | "posts") => Place::Posts(pair(&mut words)?),
-        Some("receive" | "receives") => Place::Receives(pair(&mut words)?),
+        Some("post" | "posts") => match queue(&mut words)? {
+            Queue::Shared(_) => return Err("a shared receive queue gets `receives`, not `posts`".to_owned()),
+            queue => Place::Posts(queue),
+        },
+        Some("receive" | "receives") => Place::Receives(queue(&mut words)?),
+        Some("completion" | "completions") => Place::Completions(queue(&mut words)?),
         Some("call" | "calls") => match (words.next(), words.next()) {
             (Some("of"), Some(verb)) if verb.starts_with("ibv_") || verb.starts_with("rdma_") => {
                 Place::Calls(verb.to_owned())
@@ -192,7 +218,9 @@ fn fault(line: usize, text: &str) -> Result<Fault, String> {
         Some("event" | "events") => Place::Events(event(words.next())?),
         other => {
             let other = other.map_or_else(|| "nothing".to_owned(), |other| format!("`{other}`"));
-            return Err(format!("expected `posts`, `receives`, `calls of VERB` or `events NAME`, found {other}"));
+            return Err(format!(
+                "expected `posts`, `receives`, `completions`, `calls of VERB` or `events NAME`, found {other}"
+            ));
         }
     };
     if let Some(word) = words.next() {
@@ -209,6 +237,7 @@ fn time(text: &str) -> Result<Duration, String> {
     let scale = match unit {
         "s" => 1.0,
         "ms" => 1e-3,
+        "us" => 1e-6,
         _ => return Err(format!("`{text}` is no time: expected one such as `2 s` or `500 ms`")),
     };
     let time = number.parse().ok().and_then(|number: f64| Duration::try_from_secs_f64(number * scale).ok());
@@ -220,15 +249,22 @@ fn number<T: FromStr>(word: Option<&str>) -> Result<T, String> {
     word.parse().map_err(|_| format!("`{word}` is not a number"))
 }
 
-fn pair<'a>(words: &mut impl Iterator<Item = &'a str>) -> Result<Pair, String> {
+fn queue<'a>(words: &mut impl Iterator<Item = &'a str>) -> Result<Queue, String> {
     match (words.next(), words.next(), words.next()) {
-        (None, ..) => Ok(Pair::Any),
+        (None, ..) => Ok(Queue::Any),
         (Some("on"), Some("qp"), Some(number)) => match number.strip_prefix("0x") {
-            Some(digits) => u32::from_str_radix(digits, 16).map(Pair::Numbered).map_err(|_| not_a_pair(number)),
-            None => number.parse().ok().filter(|&nth| nth > 0).map(Pair::Nth).ok_or_else(|| not_a_pair(number)),
+            Some(digits) => u32::from_str_radix(digits, 16).map(Queue::Numbered).map_err(|_| not_a_pair(number)),
+            None => nth(number).map(Queue::Nth).ok_or_else(|| not_a_pair(number)),
         },
-        _ => Err("expected `on qp N`".to_owned()),
+        (Some("on"), Some("srq"), Some(number)) => nth(number).map(Queue::Shared).ok_or_else(|| {
+            format!("`{number}` is no shared receive queue: expected 1 for the first that the program makes")
+        }),
+        _ => Err("expected `on qp N` or `on srq N`".to_owned()),
     }
+}
+
+fn nth(word: &str) -> Option<u32> {
+    word.parse().ok().filter(|&nth| nth > 0)
 }
 
 fn not_a_pair(word: &str) -> String {
@@ -258,12 +294,18 @@ fn action(text: &str, place: &Place) -> Result<Action, String> {
                 names::errno_of(name).ok_or_else(|| format!("`{name}` is no error: expected one such as ENOMEM"))?;
             Ok(Action::Fail(code))
         }
-        (["complete", "with", name], Place::Posts(_)) => {
+        (["complete", "with", name], Place::Posts(_) | Place::Completions(Queue::Shared(_))) => {
             let all = || (1..22).map(names::status).collect::<Vec<_>>().join(", ");
             names::status_of(name)
                 .map(Action::Complete)
                 .ok_or_else(|| format!("`{name}` is no status of a failure: expected one of {}", all()))
         }
+        (["complete", "with", _], Place::Completions(_)) => {
+            Err("a completion has its status already: expected `posts`, or `completions on srq N`".to_owned())
+        }
+        (["delay", number @ ..], Place::Completions(_)) => time(&number.concat()).map(Action::Delay),
+        (["lose"], Place::Completions(_)) => Ok(Action::Lose),
+        (["reorder"], Place::Completions(_)) => Ok(Action::Reorder),
         (["disconnect"], Place::Posts(_)) => Ok(Action::Disconnect),
         (["device", command @ ..], Place::Posts(_) | Place::Time(_)) if !command.is_empty() => {
             Ok(Action::Device(command.join(" ")))
@@ -282,7 +324,8 @@ fn action(text: &str, place: &Place) -> Result<Action, String> {
         }
         _ => Err(format!(
             "`{}` cannot happen there; posts: `fail with ERRNO`, `complete with STATUS`, `disconnect`, `device COMMAND`; \
-             receives and calls: `fail with ERRNO`; events: `report EVENT`; times: `device COMMAND`",
+             receives and calls: `fail with ERRNO`; completions: `delay TIME`, `lose`, `reorder`, those of an srq also \
+             `complete with STATUS`; events: `report EVENT`; times: `device COMMAND`",
             text.trim()
         )),
     }
@@ -305,9 +348,9 @@ mod tests {
     #[test]
     fn lines_are_read() {
         let fault = parsed("after 100 posts on qp 2: complete with RETRY_EXC # as when the cable is pulled");
-        assert_eq!((fault.how_often, fault.place), (HowOften::After(100), Place::Posts(Pair::Nth(2))));
+        assert_eq!((fault.how_often, fault.place), (HowOften::After(100), Place::Posts(Queue::Nth(2))));
         assert_eq!(fault.action, Action::Complete(12));
-        assert_eq!(parsed("each receive on qp 0x11: fail with EINVAL").place, Place::Receives(Pair::Numbered(0x11)));
+        assert_eq!(parsed("each receive on qp 0x11: fail with EINVAL").place, Place::Receives(Queue::Numbered(0x11)));
         for share in ["50% of posts: disconnect", "50 % of posts: disconnect"] {
             assert_eq!(parsed(share).how_often, HowOften::Chance(0.5));
         }
@@ -316,6 +359,13 @@ mod tests {
         assert_eq!(fault.place, Place::Time(Duration::from_millis(500)));
         assert_eq!(fault.action, Action::Device("port down on soft0".to_owned()));
         assert_eq!(parsed("at 2s: device x").place, Place::Time(Duration::from_secs(2)));
+        let fault = parsed("after 100 completions on qp 2: delay 5 ms");
+        assert_eq!(fault.place, Place::Completions(Queue::Nth(2)));
+        assert_eq!(fault.action, Action::Delay(Duration::from_millis(5)));
+        assert_eq!(parsed("each completion: lose").action, Action::Lose);
+        assert_eq!(parsed("5 % of completions: reorder").action, Action::Reorder);
+        assert_eq!(parsed("each receive on srq 1: fail with ENOMEM").place, Place::Receives(Queue::Shared(1)));
+        assert_eq!(parsed("each completion on srq 1: complete with LOC_PROT").action, Action::Complete(4));
         assert!("\n# nothing\n".parse::<Schedule>().unwrap().is_empty());
     }
 
@@ -338,6 +388,11 @@ mod tests {
             ("at -1 s: device port down", ["`-1s`", "time"]),
             ("at 1 s: disconnect", ["cannot happen", "device COMMAND"]),
             ("each post now: disconnect", ["on qp", "expected"]),
+            ("each post on srq 1: disconnect", ["shared", "`receives`"]),
+            ("each receive on srq 0x1: fail with ENOMEM", ["`0x1`", "shared receive queue"]),
+            ("each completion: complete with LOC_PROT", ["status", "on srq N"]),
+            ("each completion: delay 5", ["`5`", "500 ms"]),
+            ("each post: lose", ["cannot happen", "completions"]),
         ] {
             let error = format!("\n{line}").parse::<Schedule>().unwrap_err();
             assert_eq!((error.line, error.text.as_str()), (2, line));

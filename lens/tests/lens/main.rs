@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod border;
+mod completions;
 mod explained;
 mod faults;
 mod manager;
