@@ -16,7 +16,6 @@ use super::original::Step;
 use super::queue_pair::QueuePair;
 use super::shared_queue::SharedQueue;
 use super::table::{Keyed, Table};
-use crate::count::PairSummary;
 use crate::{faults, state};
 
 pub(super) static CONTEXTS: Table<Context> = Table::new();
@@ -255,13 +254,12 @@ pub(super) fn forget_identifier(id: *mut rdma_cm_id) {
     }
 }
 
-/// Records of an object that is about to be destroyed. Another thread may get the address as soon as the driver has freed
-/// it.
+/// Records of an object that is about to be destroyed. Other threads find them until it is destroyed, because the call may
+/// fail. Another thread may get the address as soon as the driver has freed it.
 #[derive(Debug, Default)]
 pub(super) struct Leaving {
     context: Option<(u64, &'static Context)>,
     pair: Option<(u64, &'static QueuePair)>,
-    counts: Option<PairSummary>,
     numbered: Option<(u64, &'static Numbered)>,
     shared_queue: Option<(u64, &'static SharedQueue)>,
     extended_pair: Option<(u64, &'static ExtendedPair)>,
@@ -274,7 +272,7 @@ pub(super) struct Leaving {
 
 impl Leaving {
     pub(super) fn context(context: *mut ibv_context) -> Self {
-        Self { context: removed(&CONTEXTS, key(context)), ..Self::default() }
+        Self { context: leaving(&CONTEXTS, key(context)), ..Self::default() }
     }
 
     /// # Safety
@@ -287,20 +285,19 @@ impl Leaving {
         faults.iter().for_each(|pair| pair.faults.leave());
         Self {
             faults: faults.map(|pair| (qp, pair)),
-            counts: pair_of(qp).map(QueuePair::summary),
-            pair: removed(&PAIRS, key(qp)),
-            numbered: removed(&NUMBERS, number),
-            extended_pair: removed(&EXTENDED_PAIRS, key(qp)),
+            pair: leaving(&PAIRS, key(qp)),
+            numbered: leaving(&NUMBERS, number),
+            extended_pair: leaving(&EXTENDED_PAIRS, key(qp)),
             ..Self::default()
         }
     }
 
     pub(super) fn shared_queue(srq: *mut ibv_srq) -> Self {
-        Self { shared_queue: removed(&SHARED_QUEUES, key(srq)), ..Self::default() }
+        Self { shared_queue: leaving(&SHARED_QUEUES, key(srq)), ..Self::default() }
     }
 
     pub(super) fn completion_queue(cq: *mut ibv_cq) -> Self {
-        let extended_queue = removed(&EXTENDED_QUEUES, key(cq));
+        let extended_queue = leaving(&EXTENDED_QUEUES, key(cq));
         Self { extended_queue, ..Self::default() }.with_queues([cq, std::ptr::null_mut()])
     }
 
@@ -316,15 +313,14 @@ impl Leaving {
     pub(super) fn end(self) {
         self.faults.iter().for_each(|(_, pair)| held::forget_pair(pair));
         self.queues.iter().flatten().for_each(|(cq, _)| held::forget(*cq));
-        if let Some(counts) = self.counts {
-            crate::count::retire(counts);
-        }
-        reuse(&CONTEXTS, self.context);
-        reuse(&PAIRS, self.pair);
-        reuse(&NUMBERS, self.numbered);
-        reuse(&SHARED_QUEUES, self.shared_queue);
-        reuse(&EXTENDED_PAIRS, self.extended_pair);
-        reuse(&EXTENDED_QUEUES, self.extended_queue);
+        let counts = self.pair.map(|(_, pair)| pair.summary());
+        left(&CONTEXTS, self.context);
+        left(&PAIRS, self.pair);
+        left(&NUMBERS, self.numbered);
+        left(&SHARED_QUEUES, self.shared_queue);
+        left(&EXTENDED_PAIRS, self.extended_pair);
+        left(&EXTENDED_QUEUES, self.extended_queue);
+        counts.into_iter().for_each(crate::count::retire);
     }
 
     /// The object was not destroyed.
@@ -334,30 +330,30 @@ impl Leaving {
             // SAFETY: the queue was not destroyed.
             unsafe { held::prepare(*cq) };
         }
-        put_back(&CONTEXTS, self.context);
-        put_back(&PAIRS, self.pair);
-        put_back(&NUMBERS, self.numbered);
-        put_back(&SHARED_QUEUES, self.shared_queue);
-        put_back(&EXTENDED_PAIRS, self.extended_pair);
-        put_back(&EXTENDED_QUEUES, self.extended_queue);
+        stays(&CONTEXTS, self.context);
+        stays(&PAIRS, self.pair);
+        stays(&NUMBERS, self.numbered);
+        stays(&SHARED_QUEUES, self.shared_queue);
+        stays(&EXTENDED_PAIRS, self.extended_pair);
+        stays(&EXTENDED_QUEUES, self.extended_queue);
     }
 }
 
-fn removed<T: Keyed + Sync>(table: &Table<T>, key: u64) -> Option<(u64, &'static T)> {
+fn leaving<T: Keyed + Sync>(table: &Table<T>, key: u64) -> Option<(u64, &'static T)> {
     if state::is_child() {
         return None;
     }
-    table.remove(key).map(|record| (key, record))
+    table.leave(key).map(|record| (key, record))
 }
 
-fn reuse<T: Keyed + Sync>(table: &Table<T>, record: Option<(u64, &'static T)>) {
-    if let Some((_, record)) = record {
-        table.reuse(record);
+fn left<T: Keyed + Sync>(table: &Table<T>, record: Option<(u64, &'static T)>) {
+    if let Some((key, record)) = record {
+        table.left(key, record);
     }
 }
 
-fn put_back<T: Keyed + Sync>(table: &Table<T>, record: Option<(u64, &'static T)>) {
-    if let Some((key, record)) = record {
-        table.put_back(key, record);
+fn stays<T: Keyed + Sync>(table: &Table<T>, record: Option<(u64, &'static T)>) {
+    if let Some((_, record)) = record {
+        table.stays(record);
     }
 }

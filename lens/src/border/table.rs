@@ -42,6 +42,8 @@ struct Writer<T: 'static> {
     /// The array before the current one, if it has the same size.
     spare: Option<&'static Slots<T>>,
     free: Vec<&'static T>,
+    /// Records of objects that are being destroyed.
+    leaving: Vec<&'static T>,
 }
 
 const FIRST: usize = 64;
@@ -50,7 +52,7 @@ const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 impl<T: Keyed + Sync> Table<T> {
     pub(super) const fn new() -> Self {
-        let writer = Writer { used: 0, live: 0, spare: None, free: Vec::new() };
+        let writer = Writer { used: 0, live: 0, spare: None, free: Vec::new(), leaving: Vec::new() };
         Self {
             lately: [const { AtomicPtr::new(ptr::null_mut()) }; LATELY],
             slots: AtomicPtr::new(ptr::null_mut()),
@@ -96,12 +98,15 @@ impl<T: Keyed + Sync> Table<T> {
     }
 
     /// Makes a record for `key`: one that served another object, or a new one. `set_up` prepares it before other threads
-    /// find it. A record that `key` has is that of a destroyed object, and serves another.
+    /// find it. A record that `key` has is that of a destroyed object, and serves another, unless a thread is about to
+    /// call [`left`](Self::left) for it.
     pub(super) fn insert(&self, key: u64, make: impl FnOnce() -> T, set_up: impl FnOnce(&'static T)) -> &'static T {
-        if let Some(stale) = self.remove(key) {
-            self.reuse(stale);
-        }
         let mut writer = self.lock();
+        if let Some(stale) = self.remove(&mut writer, key, None)
+            && !writer.leaving.iter().any(|record| ptr::eq(*record, stale))
+        {
+            writer.free.push(stale);
+        }
         let record = writer.free.pop().unwrap_or_else(|| Box::leak(Box::new(make())));
         set_up(record);
         record.key().store(key, Ordering::Release);
@@ -109,33 +114,45 @@ impl<T: Keyed + Sync> Table<T> {
         record
     }
 
-    /// Removes the record of `key`. Another object may get it once [`reuse`](Self::reuse) has returned it.
-    pub(super) fn remove(&self, key: u64) -> Option<&'static T> {
-        if key == 0 {
-            return None;
-        }
+    /// The object of `key` is about to be destroyed. Its record is found until [`left`](Self::left), because destroying may
+    /// fail, but a new object at this address gets another record.
+    pub(super) fn leave(&self, key: u64) -> Option<&'static T> {
         let mut writer = self.lock();
-        // SAFETY: arrays and records are never freed.
-        let slots = unsafe { self.slots.load(Ordering::Acquire).as_ref() }?;
-        let record = slots.at(key).record.swap(ptr::null_mut(), Ordering::AcqRel);
-        writer.live -= usize::from(!record.is_null());
-        // SAFETY: as above.
-        let record = unsafe { record.as_ref() }?;
-        record.key().store(0, Ordering::Release);
+        let record = self.find(key)?;
+        writer.leaving.push(record);
         Some(record)
     }
 
-    /// Finds `record` again under `key`: its object was not destroyed.
-    pub(super) fn put_back(&self, key: u64, record: &'static T) {
-        self.remove(key);
-        record.key().store(key, Ordering::Release);
+    /// The object of a record was destroyed: the record serves another.
+    pub(super) fn left(&self, key: u64, record: &'static T) {
         let mut writer = self.lock();
-        self.store(&mut writer, key, record);
+        self.remove(&mut writer, key, Some(record));
+        writer.leaving.retain(|leaving| !ptr::eq(*leaving, record));
+        writer.free.push(record);
     }
 
-    /// Gives a removed record to the next object.
-    pub(super) fn reuse(&self, record: &'static T) {
-        self.lock().free.push(record);
+    /// The object of a record was not destroyed.
+    pub(super) fn stays(&self, record: &'static T) {
+        self.lock().leaving.retain(|leaving| !ptr::eq(*leaving, record));
+    }
+
+    /// Removes the record of `key`, if it is `only` or that is `None`.
+    fn remove(&self, writer: &mut Writer<T>, key: u64, only: Option<&'static T>) -> Option<&'static T> {
+        if key == 0 {
+            return None;
+        }
+        // SAFETY: arrays and records are never freed.
+        let slots = unsafe { self.slots.load(Ordering::Acquire).as_ref() }?;
+        let slot = slots.at(key);
+        // SAFETY: as above.
+        let record = unsafe { slot.record.load(Ordering::Acquire).as_ref() }?;
+        if only.is_some_and(|only| !ptr::eq(only, record)) {
+            return None;
+        }
+        slot.record.store(ptr::null_mut(), Ordering::Release);
+        writer.live -= 1;
+        record.key().store(0, Ordering::Release);
+        Some(record)
     }
 
     /// Returns all live records.
@@ -265,8 +282,8 @@ mod tests {
         let found = |key: u64| TABLE.find(key * 16).map(|record| record.value.load(Ordering::Relaxed));
         assert!((1..=1000).all(|key| found(key) == Some(key)));
         for key in (1..=1000).step_by(2) {
-            let record = TABLE.remove(key * 16).unwrap();
-            TABLE.reuse(record);
+            let record = TABLE.leave(key * 16).unwrap();
+            TABLE.left(key * 16, record);
         }
         assert!((1..=1000).all(|key| found(key) == (key % 2 == 0).then_some(key)));
         assert_eq!(TABLE.all().len(), 500);
@@ -287,10 +304,8 @@ mod tests {
         static TABLE: Table<Record> = Table::new();
         for key in 1..100_000 {
             TABLE.insert(key, Record::default, |_| ());
-            let record = TABLE.remove(key).unwrap();
-            if key % 2 == 0 {
-                TABLE.reuse(record);
-            }
+            let record = TABLE.leave(key).unwrap();
+            TABLE.left(key, record);
         }
         // SAFETY: the array was leaked.
         assert_eq!(unsafe { &*TABLE.slots.load(Ordering::Relaxed) }.slots.len(), FIRST);
@@ -300,10 +315,38 @@ mod tests {
     #[test]
     fn failed_destruction_keeps_the_record() {
         static TABLE: Table<Record> = Table::new();
-        TABLE.insert(7, Record::default, |_| ());
-        let record = TABLE.remove(7).unwrap();
-        assert!(TABLE.find(7).is_none());
-        TABLE.put_back(7, record);
+        let record = TABLE.insert(7, Record::default, |_| ());
+        assert!(ptr::eq(TABLE.leave(7).unwrap(), record));
+        // Other threads may still use the object.
         assert!(ptr::eq(TABLE.find(7).unwrap(), record));
+        TABLE.stays(record);
+        assert!(ptr::eq(TABLE.find(7).unwrap(), record));
+        assert!(ptr::eq(TABLE.leave(7).unwrap(), record));
+        TABLE.left(7, record);
+        assert!(TABLE.find(7).is_none() && TABLE.all().is_empty());
+    }
+
+    /// The driver has freed the object, and another thread gets its address before the call that destroyed it returns.
+    #[test]
+    fn new_object_at_the_address_keeps_its_record() {
+        static TABLE: Table<Record> = Table::new();
+        let old = TABLE.insert(7, Record::default, |_| ());
+        assert!(TABLE.find(7).is_some());
+        TABLE.leave(7).unwrap();
+        let new = TABLE.insert(7, Record::default, |_| ());
+        assert!(!ptr::eq(old, new) && ptr::eq(TABLE.find(7).unwrap(), new));
+        TABLE.left(7, old);
+        assert!(ptr::eq(TABLE.find(7).unwrap(), new));
+        assert_eq!(TABLE.all().len(), 1);
+        // The old record is free now, once.
+        let third = TABLE.insert(9, || unreachable!("a record is free"), |_| ());
+        assert!(ptr::eq(third, old));
+        assert!(!ptr::eq(TABLE.insert(11, Record::default, |_| ()), old));
+    }
+
+    #[test]
+    fn unknown_object_does_not_leave() {
+        static TABLE: Table<Record> = Table::new();
+        assert!(TABLE.leave(7).is_none() && TABLE.leave(0).is_none());
     }
 }

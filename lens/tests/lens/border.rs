@@ -1,11 +1,12 @@
 //! The border itself: programs get what they would get without a lens.
 
 use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::{mem, ptr, thread};
 
 use rdma_lens::{Format, What};
 use rdma_mummy_sys as ffi;
-use sideway::ibverbs::queue_pair::{BasicQueuePair, QueuePair};
+use sideway::ibverbs::queue_pair::{BasicQueuePair, ExtendedQueuePair, QueuePair};
 use sideway_tests::loopback::{Loopback, QueueKind};
 
 use crate::support::Session;
@@ -91,4 +92,33 @@ fn queue_pair_that_several_threads_get_reaches_its_driver() {
         }
     }
     drop((pair, session));
+}
+
+/// A thread posts while another one cannot destroy the queue pair.
+#[test]
+fn queue_pair_that_is_not_destroyed_stays_usable() {
+    let session = Session::new(Format::Text, |builder| {
+        builder.faults("each call of ibv_destroy_qp: fail with EBUSY".parse().unwrap(), 1)
+    });
+    let pair = Loopback::<ExtendedQueuePair>::new(QueueKind::Basic);
+    let is_over = AtomicBool::new(false);
+    // SAFETY: the queue pair is live, because it is not destroyed; a batch without requests changes nothing.
+    unsafe {
+        let address = pair.near.qp.qp().as_ptr().expose_provenance();
+        let qp = || ptr::with_exposed_provenance_mut::<ffi::ibv_qp>(address);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for _ in 0..2000 {
+                    assert_eq!(ffi::ibv_destroy_qp(qp()), libc::EBUSY);
+                }
+                is_over.store(true, Ordering::Relaxed);
+            });
+            let qp_ex = ffi::ibv_qp_to_qp_ex(qp());
+            while !is_over.load(Ordering::Relaxed) {
+                ffi::ibv_wr_start(qp_ex);
+                assert_eq!(ffi::ibv_wr_complete(qp_ex), 0);
+            }
+        });
+    }
+    drop((session, pair));
 }

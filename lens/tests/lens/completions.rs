@@ -1,7 +1,8 @@
 //! Completions that faults delay, lose or reorder, and those that fail.
 
+use std::process::Command;
 use std::time::{Duration, Instant};
-use std::{mem, ptr};
+use std::{env, mem, ptr};
 
 use rdma_lens::What;
 use rdma_mummy_sys as ffi;
@@ -165,6 +166,54 @@ fn program_that_sleeps_is_woken_when_the_lens_ends() {
     events.wait();
     assert_eq!(pair.near.success().wr_id, 1);
     drop((pair, turn));
+}
+
+/// A flushed receive of a queue pair that is not connected, as an iWARP device has no other without a peer.
+#[test]
+fn event_of_a_flushed_receive_is_raised_later() {
+    let session = Session::with_faults("each completion: delay 600 s");
+    let context = sideway_tests::device::open();
+    // SAFETY: the objects are live until they are destroyed, the attributes are plain numbers and pointers to them,
+    // and the receive has no memory.
+    unsafe {
+        let context = context.context().as_ptr();
+        let (pd, channel) = (ffi::ibv_alloc_pd(context), ffi::ibv_create_comp_channel(context));
+        let cq = ffi::ibv_create_cq(context, 4, ptr::null_mut(), channel, 0);
+        let mut attr: ffi::ibv_qp_init_attr = mem::zeroed();
+        (attr.send_cq, attr.recv_cq, attr.qp_type) = (cq, cq, ffi::ibv_qp_type::IBV_QPT_RC);
+        (attr.cap.max_send_wr, attr.cap.max_recv_wr) = (1, 1);
+        let qp = ffi::ibv_create_qp(pd, &raw mut attr);
+        assert!(!qp.is_null());
+        let mut to: ffi::ibv_qp_attr = mem::zeroed();
+        (to.qp_state, to.port_num) = (ffi::ibv_qp_state::IBV_QPS_INIT, 1);
+        ffi::ibv_modify_qp(qp, &raw mut to, 1 | 8 | 16 | 32);
+        to.qp_state = ffi::ibv_qp_state::IBV_QPS_ERR;
+        assert_eq!(ffi::ibv_modify_qp(qp, &raw mut to, 1), 0);
+        let mut request: ffi::ibv_recv_wr = mem::zeroed();
+        assert_eq!(ffi::ibv_post_recv(qp, &raw mut request, &mut ptr::null_mut()), 0);
+        let events = Events(cq);
+        let mut wc: ffi::ibv_wc = mem::zeroed();
+        assert_eq!(ffi::ibv_poll_cq(cq, 1, &raw mut wc), 0, "it is held back");
+        events.arm();
+        let turn = session.end();
+        events.wait();
+        assert_eq!(ffi::ibv_poll_cq(cq, 1, &raw mut wc), 1);
+        assert_eq!(wc.status, ffi::ibv_wc_status::IBV_WC_WR_FLUSH_ERR);
+        assert_eq!(ffi::ibv_destroy_qp(qp), 0);
+        assert_eq!(ffi::ibv_destroy_cq(cq), 0);
+        assert_eq!(ffi::ibv_destroy_comp_channel(channel), 0);
+        assert_eq!(ffi::ibv_dealloc_pd(pd), 0);
+        drop(turn);
+    }
+}
+
+#[test]
+fn event_is_raised_later_on_an_iwarp_device() {
+    let mut child = Command::new(env::current_exe().unwrap());
+    child.args(["--exact", "completions::event_of_a_flushed_receive_is_raised_later"]);
+    let output = child.env(sideway_tests::device::TEST_DEVICE, "softiw0").output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && text.contains("1 passed"), "{text}");
 }
 
 #[test]
