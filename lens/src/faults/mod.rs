@@ -221,11 +221,7 @@ pub(crate) fn refuse_receive(pair: &OfPair) -> Option<i32> {
 
 /// The errno value with which a call that posts receives to a shared queue fails.
 pub(crate) fn refuse_shared(shared: &OfShared) -> Option<i32> {
-    let is_at = |place: &Place| match place {
-        Place::Receives(Queue::Any) => true,
-        Place::Receives(Queue::Shared(nth)) => shared.nth() == *nth,
-        _ => false,
-    };
+    let is_at = |place: &Place| matches!(place, Place::Receives(Queue::Shared(nth)) if shared.nth() == *nth);
     errno_of(plan()?.action_of(Some(shared.turn()), is_at, |_| true))
 }
 
