@@ -173,6 +173,26 @@ unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
     // SAFETY: the program passes a live queue, which it polls.
     unsafe {
         let Some(record) = extended_queue_of(cq) else { return libc::ENOENT };
+        if record.polled_by.load(Ordering::Relaxed) != 0 {
+            return next_altered(record, cq);
+        }
+        let Some(function) = record.next.get() else { return libc::ENOENT };
+        let code = function(cq);
+        observe(cq, code);
+        code
+    }
+}
+
+/// `ibv_next_poll` while a thread polls whose completions may be held back, which may be another one.
+///
+/// # Safety
+///
+/// As for `ibv_next_poll`.
+#[cold]
+#[inline(never)]
+unsafe fn next_altered(record: &ExtendedQueue, cq: *mut ibv_cq_ex) -> c_int {
+    // SAFETY: guaranteed by the caller.
+    unsafe {
         if record.is_polled() {
             return altered::advance(state::on(), record, cq, std::ptr::null_mut());
         }

@@ -105,8 +105,8 @@ fn trace_injected(verb: &'static str, arguments: Vec<(String, String)>, error: O
     }
 }
 
-/// Ends the faults. While completions are held back, those who poll still have to take them: then the faults stay
-/// switched on, without a schedule.
+/// Ends the faults. While completions are held back, polls must still find them: then the faults stay switched on, without
+/// a schedule.
 pub(crate) fn stop(holds_completions: impl FnOnce() -> bool) {
     timer::stop();
     completion::ALTERS.store(false, Ordering::Relaxed);
