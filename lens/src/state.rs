@@ -32,7 +32,7 @@ pub(crate) fn switch_on(what: u8) {
 }
 
 pub(crate) fn switch_off(what: u8) {
-    ON.fetch_and(!what, Ordering::Release);
+    ON.fetch_and(!what, Ordering::AcqRel);
 }
 
 /// Records each fork. Switches everything off in children that are forked, which have neither the thread of the trace nor, perhaps, free locks.

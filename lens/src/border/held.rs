@@ -70,7 +70,7 @@ fn all() -> Vec<Arc<Queue>> {
 }
 
 pub(super) fn holds_completions() -> bool {
-    HELD.load(Ordering::Relaxed) > 0
+    HELD.load(Ordering::SeqCst) > 0
 }
 
 /// Whether completions take another course than that of the device.
@@ -80,9 +80,9 @@ pub(super) fn alters_completions() -> bool {
 
 /// `count` completions are no longer held back.
 fn released(count: usize) {
-    if HELD.fetch_sub(count, Ordering::Relaxed) == count {
+    if HELD.fetch_sub(count, Ordering::SeqCst) == count {
         // The lens may have ended.
-        faults::rest();
+        faults::rest(holds_completions);
     }
 }
 
@@ -181,8 +181,9 @@ impl Queue {
             line.pass(of);
             return Some((completion, attributed));
         };
-        HELD.fetch_add(1, Ordering::Relaxed);
+        HELD.fetch_add(1, Ordering::SeqCst);
         line.hold(of, until, save(completion, attributed));
+        faults::stay();
         drop(line);
         if let Until::Time(time) | Until::Overtaken(time) = until
             && !cq.channel.is_null()

@@ -107,14 +107,12 @@ fn trace_injected(verb: &'static str, arguments: Vec<(String, String)>, error: O
 
 /// Ends the faults. While completions are held back, polls must still find them: then the faults stay switched on, without
 /// a schedule.
-pub(crate) fn stop(holds_completions: impl FnOnce() -> bool) {
+pub(crate) fn stop(holds_completions: impl Fn() -> bool) {
     timer::stop();
     completion::ALTERS.store(false, Ordering::Relaxed);
     completion::DELAYS.store(false, Ordering::Relaxed);
     *PLAN.write().unwrap_or_else(PoisonError::into_inner) = None;
-    if !holds_completions() {
-        rest();
-    }
+    rest(holds_completions);
 }
 
 /// Whether there is a schedule.
@@ -122,13 +120,22 @@ pub(crate) fn are_in_force() -> bool {
     PLAN.read().unwrap_or_else(PoisonError::into_inner).is_some()
 }
 
-/// Switches the faults off, if there is no schedule.
-pub(crate) fn rest() {
+/// Switches the faults off, if there is no schedule and no completion is held back.
+pub(crate) fn rest(holds_completions: impl Fn() -> bool) {
     // A schedule that is put into force meanwhile switches them on afterwards.
     let plan = PLAN.read().unwrap_or_else(PoisonError::into_inner);
-    if plan.is_none() {
+    if plan.is_none() && !holds_completions() {
         state::switch_off(FAULTS);
+        // A poll that began before may have held one back meanwhile.
+        if holds_completions() {
+            state::switch_on(FAULTS);
+        }
     }
+}
+
+/// A completion is held back: the faults stay on, even if the schedule has just ended.
+pub(crate) fn stay() {
+    state::switch_on(FAULTS);
 }
 
 fn plan() -> Option<Arc<Plan>> {
