@@ -255,9 +255,10 @@ pub(crate) unsafe extern "C" fn rereg_mr(
         return ibv_rereg_mr_err_code::IBV_REREG_MR_ERR_CMD.0;
     }
     // SAFETY: guaranteed by the caller.
-    let condition = unsafe { Condition::of((*mr).context) };
-    let added = match (flags & TRANSLATION != 0).then(|| condition.register(length as u64)).transpose() {
-        Ok(added) => added,
+    let mut registered = unpoisoned(unsafe { (*object).registered.lock() });
+    let counted = registered.as_mut().filter(|_| flags & TRANSLATION != 0);
+    let before = match counted.map(|counted| counted.change(length as u64)).transpose() {
+        Ok(before) => before,
         Err(errno) => {
             failure::minus_one(errno);
             return ibv_rereg_mr_err_code::IBV_REREG_MR_ERR_CMD.0;
@@ -272,6 +273,9 @@ pub(crate) unsafe extern "C" fn rereg_mr(
         access: (flags & ACCESS != 0).then_some(access.cast_unsigned()),
     };
     if let Err(errno) = Memory::of_process().reregister(region, change) {
+        if let (Some(counted), Some(before)) = (registered.as_mut(), before) {
+            counted.restore(before);
+        }
         failure::minus_one(errno);
         return ibv_rereg_mr_err_code::IBV_REREG_MR_ERR_CMD.0;
     }
@@ -283,7 +287,6 @@ pub(crate) unsafe extern "C" fn rereg_mr(
     if flags & TRANSLATION != 0 {
         // SAFETY: as above.
         unsafe {
-            *unpoisoned((*object).registered.lock()) = added;
             (*mr).addr = address;
             (*mr).length = length;
             Context::of((*mr).context).exports.enter_region(&*mr, region);

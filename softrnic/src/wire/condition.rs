@@ -35,6 +35,24 @@ pub(crate) struct Registered {
     length: u64,
 }
 
+impl Registered {
+    /// Counts the new length of a region in place of its old one, which is returned.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM` if the memory then exceeds the limit.
+    pub(crate) fn change(&mut self, length: u64) -> Result<u64, Errno> {
+        self.condition.count(self.length, length)?;
+        Ok(std::mem::replace(&mut self.length, length))
+    }
+
+    /// Counts the length again that [`change`](Self::change) has returned, whatever the limit is.
+    pub(crate) fn restore(&mut self, length: u64) {
+        self.condition.registered.fetch_add(length.wrapping_sub(self.length), Ordering::SeqCst);
+        self.length = length;
+    }
+}
+
 impl Drop for Registered {
     fn drop(&mut self) {
         self.condition.registered.fetch_sub(self.length, Ordering::SeqCst);
@@ -115,14 +133,20 @@ impl Condition {
     ///
     /// `ENOMEM` if the memory exceeds the limit.
     pub(crate) fn register(&'static self, length: u64) -> Result<Registered, Errno> {
+        self.count(0, length)?;
+        Ok(Registered { condition: self, length })
+    }
+
+    /// Counts `new` bytes in place of `old` ones.
+    fn count(&self, old: u64, new: u64) -> Result<(), Errno> {
         let limit = self.limit.load(Ordering::SeqCst);
         // Without a limit, a region may have any length, such as one of the whole address space.
-        let add = |registered: u64| match limit {
-            u64::MAX => Some(registered.wrapping_add(length)),
-            _ => registered.checked_add(length).filter(|sum| *sum <= limit),
+        let change = |registered: u64| match (limit, registered.wrapping_sub(old)) {
+            (u64::MAX, rest) => Some(rest.wrapping_add(new)),
+            (_, rest) => rest.checked_add(new).filter(|sum| *sum <= limit || new <= old),
         };
-        let added = self.registered.fetch_update(Ordering::SeqCst, Ordering::SeqCst, add);
-        added.map(|_| Registered { condition: self, length }).map_err(|_| Errno::NO_MEMORY)
+        let changed = self.registered.fetch_update(Ordering::SeqCst, Ordering::SeqCst, change);
+        changed.map(|_| ()).map_err(|_| Errno::NO_MEMORY)
     }
 
     /// Whether the port is down, so that the device sends and receives nothing.
@@ -171,5 +195,25 @@ impl Condition {
     /// Removes the device. Returns `false` if it was removed before.
     pub(crate) fn remove(&self) -> bool {
         !self.is_removed.swap(true, Ordering::SeqCst)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changed_region_counts_only_its_new_length() {
+        static CONDITION: Condition = Condition::new();
+        CONDITION.set_limit(100);
+        let mut region = CONDITION.register(60).unwrap();
+        assert_eq!(region.change(101), Err(Errno::NO_MEMORY));
+        assert_eq!(region.change(100), Ok(60));
+        assert_eq!(CONDITION.register(1).err(), Some(Errno::NO_MEMORY));
+        region.restore(60);
+        let other = CONDITION.register(40).unwrap();
+        assert_eq!(region.change(61), Err(Errno::NO_MEMORY));
+        drop((region, other));
+        assert_eq!(CONDITION.registered.load(Ordering::SeqCst), 0);
     }
 }
