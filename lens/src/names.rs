@@ -43,6 +43,15 @@ names! {
 }
 
 names! {
+    /// `ibv_gid_type`.
+    gid_type(ibv_gid_type: u32) {
+        IBV_GID_TYPE_IB => "IB",
+        IBV_GID_TYPE_ROCE_V1 => "RoCE v1",
+        IBV_GID_TYPE_ROCE_V2 => "RoCE v2",
+    }
+}
+
+names! {
     /// `ibv_wr_opcode`.
     request(ibv_wr_opcode: u32) {
         IBV_WR_RDMA_WRITE => "RDMA_WRITE",

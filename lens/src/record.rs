@@ -91,6 +91,11 @@ pub enum What {
         #[serde(default)]
         clock: u64,
     },
+    /// The end of a trace. A process that is killed writes none.
+    End {
+        /// The process.
+        process: u32,
+    },
 }
 
 /// A request that was posted.
@@ -226,6 +231,7 @@ impl fmt::Display for What {
             }
             What::Dropped { moments } => write!(f, "{moments} records are missing: the trace was too slow"),
             What::Start { program, process, .. } => write!(f, "{program}, process {process}"),
+            What::End { process } => write!(f, "end of process {process}"),
         }
     }
 }

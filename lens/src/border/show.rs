@@ -171,7 +171,7 @@ opaque! {
     ibv_rwq_ind_table_init_attr ibv_wq_init_attr ibv_wq_attr ibv_flow_attr ibv_td_init_attr ibv_parent_domain_init_attr
     ibv_modify_cq_attr ibv_xrcd_init_attr ibv_qp_open_attr ibv_counters_init_attr ibv_qp_rate_limit_attr ibv_wc ibv_grh
     ibv_ece ibv_comp_cntr_init_attr ibv_qp_attach_comp_cntr_attr ibv_dmah_init_attr ibv_mr_init_attr rdma_cm_join_mc_attr_ex
-    ibv_sge ibv_gid
+    ibv_sge
 }
 
 /// Memory that the call fills, of which the trace shows nothing.
@@ -185,7 +185,7 @@ macro_rules! outputs {
 
 // C strings are `*mut i8` or `*mut u8`, by architecture.
 outputs! {
-    *mut ibv_device_attr *mut _compat_ibv_port_attr *mut ibv_port_attr *mut ibv_gid_entry *mut ibv_device_attr_ex
+    *mut ibv_device_attr *mut _compat_ibv_port_attr *mut ibv_port_attr *mut ibv_device_attr_ex
     *const ibv_query_device_ex_input *mut u64 *mut u32 *mut u16 *mut u8 *mut i32 *mut i8 *mut *mut ibv_device
     *mut *mut ibv_context *mut *mut c_void *mut *mut rdma_addrinfo *mut *mut ibv_buf *const rdma_addrinfo
     *mut ibv_comp_cntr_caps *mut ibv_values_ex
@@ -196,6 +196,31 @@ impl Show for *const ibv_gid {
         // SAFETY: by contract the pointer is null or to a GID.
         let gid = unsafe { self.as_ref() }.map_or_else(|| "NULL".to_owned(), gid);
         push(to, name, gid);
+    }
+}
+
+impl Show for *mut ibv_gid {
+    unsafe fn show(self, _name: &str, _to: &mut Arguments) {}
+
+    unsafe fn show_output(self, name: &str, to: &mut Arguments) {
+        // SAFETY: the call has stored a GID.
+        unsafe { self.as_ref().into_iter().for_each(|found| push(to, name, gid(found))) };
+    }
+}
+
+impl Show for *mut ibv_gid_entry {
+    unsafe fn show(self, _name: &str, _to: &mut Arguments) {}
+
+    unsafe fn show_output(self, name: &str, to: &mut Arguments) {
+        // A table may have no entry.
+        if name != "entry" {
+            return;
+        }
+        // SAFETY: the call has stored an entry.
+        if let Some(entry) = unsafe { self.as_ref() } {
+            push(to, "gid", gid(&entry.gid));
+            push(to, "gid_type", names::gid_type(entry.gid_type));
+        }
     }
 }
 

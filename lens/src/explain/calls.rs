@@ -24,7 +24,9 @@ pub(super) fn failed(
         return manager::call(verb, arguments, error);
     }
     Some(match verb {
-        _ if verb.contains("_reg_") => return memory::registration(model, (trace, time), arguments, error),
+        _ if verb.contains("_reg_") || verb == "ibv_rereg_mr" => {
+            return memory::registration(model, (trace, time), arguments, error);
+        }
         "ibv_fork_init" => {
             Cause::certain("a device was opened before", "call ibv_fork_init at the start of the program")
         }

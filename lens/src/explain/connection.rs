@@ -41,13 +41,104 @@ const FABRIC: &str =
     "packets are lost: UDP port 4791 is filtered, a switch has a smaller MTU, or the fabric drops them";
 const PEER_ENDED: &str = "the peer's process ended, or its queue pair failed";
 
+/// What to do about a process that left no end record.
+const WHY_KILLED: &str = "see why it ended: its exit status, the kernel's log (out of memory), a core file";
+
+/// The peer's process was gone at a time. Without the peer's queue pair, it may be that of any other trace.
+fn gone(model: &Model<'_>, pair: &Object<'_>, peer: Option<&Object<'_>>, time: u64) -> Option<Cause> {
+    let process = match peer {
+        Some(peer) => model.gone(peer.trace, time),
+        None => {
+            let others = model.killed().map(|(trace, _)| trace).filter(|trace| *trace != pair.trace);
+            others.filter_map(|trace| model.gone(trace, time)).find(|process| !process.has_end())
+        }
+    }?;
+    let remedy =
+        if process.has_end() { "let the peer end only after its last message was answered" } else { WHY_KILLED };
+    Some(Cause::likely(format!("the peer's {process}"), remedy))
+}
+
+/// An event that the connection ended, which this side did not cause. `None` if it is a part of a normal end.
+pub(super) fn disconnected(model: &Model<'_>, id: &Object<'_>, time: u64) -> Option<Cause> {
+    let disconnects = |id: &Object<'_>| id.since("call", "rdma_disconnect");
+    if disconnects(id).is_some_and(|call| call <= time) {
+        return None;
+    }
+    let pair = model.object(id.trace, id.fact("qp", time)?, time)?;
+    let failed = pair.sends.iter().filter(|posted| posted.failure.is_some()).count();
+    let with_failures = match failed {
+        0 => String::new(),
+        1 => format!("; a request of {} failed with it", pair.name),
+        _ => format!("; {failed} requests of {} failed with it", pair.name),
+    };
+    let peer = model.peer(pair, time);
+    let other = peer.and_then(|peer| model.identifiers(peer).last());
+    // A call after its own event only answers the end.
+    let is_cause = |other: &Object<'_>| {
+        let event = other.since("event", "DISCONNECTED").unwrap_or(u64::MAX);
+        disconnects(other).is_some_and(|call| call <= event)
+    };
+    let is_destroyed = |object: Option<&Object<'_>>| object.is_some_and(|object| object.gone.is_some());
+    let remedy = "let the peer disconnect only after the last request has completed";
+    if other.is_some_and(is_cause) {
+        let text = format!("the peer called rdma_disconnect{with_failures}");
+        return (failed > 0).then(|| Cause::certain(text, remedy));
+    }
+    let neither = "neither side called rdma_disconnect";
+    if let Some(cause) = gone(model, pair, peer, time) {
+        let is_usual = failed == 0 && cause.remedy != WHY_KILLED && is_destroyed(peer);
+        return (!is_usual).then(|| Cause { text: format!("{neither}: {}{with_failures}", cause.text), ..cause });
+    }
+    match other {
+        Some(other) if is_destroyed(Some(other)) || is_destroyed(peer) => {
+            let text = format!("the peer destroyed its objects without rdma_disconnect{with_failures}");
+            (failed > 0).then(|| Cause::certain(text, remedy))
+        }
+        Some(_) => {
+            let text = format!("{neither}: the connection manager ended the connection{with_failures}");
+            Some(Cause::likely(text, "check the kernel's log and the port on both hosts"))
+        }
+        None => {
+            let text = format!("the peer disconnected, or its process ended{with_failures}");
+            (failed > 0).then(|| Cause::likely(text, "trace the peer too, and explain both traces together"))
+        }
+    }
+}
+
+/// The program sends from a GID that it never queried, but queried others: the peer may have one of these.
+fn unqueried(model: &Model<'_>, pair: &Object<'_>, time: u64) -> Option<Cause> {
+    let index = pair.fact("sgid_index", time)?;
+    let queried = model.queried(pair, time);
+    if queried.is_empty() || queried.iter().any(|(known, _)| *known == index) {
+        return None;
+    }
+    let mut indices: Vec<&str> = queried.iter().map(|(known, _)| *known).collect();
+    indices.sort_unstable();
+    indices.dedup();
+    let used = pair.fact("sgid", time).unwrap_or("unknown");
+    Some(Cause::likely(
+        format!(
+            "wrong GID index: {} sends from sgid_index {index}, which is {used}, and the program queried the GID of index {}",
+            pair.name,
+            indices.join(", ")
+        ),
+        "give the peer the GID of the index that the queue pair uses",
+    ))
+}
+
 fn unacknowledged(model: &Model<'_>, pair: &Object<'_>, posted: Option<&Posted<'_>>, time: u64) -> Cause {
     let Some(peer) = model.peer(pair, time) else {
+        if let Some(cause) = gone(model, pair, None, time) {
+            return cause.or(&[FABRIC]);
+        }
         let had_success = pair.sends.iter().any(|sent| {
             sent.done.is_some_and(|done| done < time) && posted.is_none_or(|posted| sent.time < posted.time)
         });
         let remedy = "trace the peer too, and explain both traces together";
         let text = "the peer did not acknowledge; without its trace the causes cannot be distinguished";
+        if let Some(cause) = unqueried(model, pair, time).filter(|_| !had_success) {
+            return cause.or(&["the peer's queue pair is not in RTR", PEER_ENDED, FABRIC]);
+        }
         return if had_success {
             Cause::likely(text, remedy).or(&[PEER_ENDED, FABRIC])
         } else {
@@ -59,7 +150,8 @@ fn unacknowledged(model: &Model<'_>, pair: &Object<'_>, posted: Option<&Posted<'
             ])
         };
     };
-    mismatch(pair, peer, posted, time).unwrap_or_else(|| {
+    let known = mismatch(model, (pair, peer), posted, time).or_else(|| gone(model, pair, Some(peer), time));
+    known.unwrap_or_else(|| {
         let agree = format!("{} and its peer {} agree on numbers, GIDs, PSNs and MTU", pair.name, peer.name);
         // softrnic sends no packets that a firewall sees.
         if pair.fact("context", time).is_some_and(|device| device.starts_with("soft")) {
@@ -75,7 +167,12 @@ fn unacknowledged(model: &Model<'_>, pair: &Object<'_>, posted: Option<&Posted<'
 }
 
 /// What prevents messages of a queue pair from reaching its peer.
-fn mismatch(pair: &Object<'_>, peer: &Object<'_>, posted: Option<&Posted<'_>>, time: u64) -> Option<Cause> {
+fn mismatch(
+    model: &Model<'_>,
+    (pair, peer): (&Object<'_>, &Object<'_>),
+    posted: Option<&Posted<'_>>,
+    time: u64,
+) -> Option<Cause> {
     let (here, there) = (&pair.name, &peer.name);
     if peer.gone.is_some_and(|gone| gone <= time) {
         return Some(Cause::certain(
@@ -114,7 +211,10 @@ fn mismatch(pair: &Object<'_>, peer: &Object<'_>, posted: Option<&Posted<'_>>, t
                     "wrong GID index: {} sends from sgid_index {index}, which is {used}, and {} expects {expected}",
                     from.name, to.name
                 ),
-                format!("use the GID index of {expected}, or give the peer the GID of index {index}"),
+                match model.queried(from, time).into_iter().rev().find(|(_, gid)| *gid == expected) {
+                    Some((right, _)) => format!("use sgid_index {right}: the program queried {expected} there"),
+                    None => format!("use the GID index of {expected}, or give the peer the GID of index {index}"),
+                },
             ));
         }
     }

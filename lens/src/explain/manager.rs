@@ -1,5 +1,6 @@
 //! The connection manager: addresses, routes, connections that are rejected or time out.
 
+use super::connection;
 use super::model::{Model, Object, argument};
 use super::report::Cause;
 
@@ -26,6 +27,7 @@ pub(super) fn event(model: &Model<'_>, trace: usize, arguments: &[(String, Strin
             "allow UDP port 4791 on both hosts, and check the listener's event loop",
         )
         .or(&["the peer's host is down", "the peer's program takes no events"]),
+        "DISCONNECTED" => return connection::disconnected(model, id?, time),
         "REJECTED" => rejected(model, id, &target, &status, time),
         "CONNECT_ERROR" => Cause::likely(
             format!("a local step of the connection failed{with_status}, such as a transition of the queue pair"),

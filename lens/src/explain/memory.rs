@@ -157,7 +157,11 @@ pub(super) fn registration(
     error: &str,
 ) -> Option<Cause> {
     let value = |name| super::model::argument(arguments, name);
-    let is_registered = |object: &&Object<'_>| object.trace == trace && object.is("mr") && object.is_live(time);
+    // A region that changes leaves its range.
+    let changed = value("mr");
+    let is_registered = |object: &&Object<'_>| {
+        object.trace == trace && object.is("mr") && object.is_live(time) && Some(&*object.name) != changed
+    };
     let registered: u64 =
         model.objects.iter().filter(is_registered).filter_map(|region| region.number("length", time)).sum();
     let length = value("length").and_then(number).unwrap_or(0);

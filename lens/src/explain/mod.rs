@@ -39,11 +39,12 @@ pub fn explain(traces: &[Trace]) -> Report {
     findings.look_at_requests();
     let mut found = findings.found;
     found.sort_by_key(|finding| (finding.certainty == Certainty::Hint, finding.at));
-    Report { findings: found, notes: notes(traces) }
+    Report { findings: found, notes: notes(&model, traces) }
 }
 
-fn notes(traces: &[Trace]) -> Vec<String> {
-    let mut notes = Vec::new();
+fn notes(model: &Model<'_>, traces: &[Trace]) -> Vec<String> {
+    let killed = model.killed().map(|(trace, process)| format!("trace {}: {process}, or it still runs", trace + 1));
+    let mut notes: Vec<String> = killed.collect();
     for (index, trace) in traces.iter().enumerate() {
         if trace.is_cut {
             notes.push(format!("the last line of trace {} is cut off, and was left out", index + 1));
@@ -149,10 +150,14 @@ impl Findings<'_, '_> {
                 }
             }
             "rdma_get_cm_event" => {
+                let id = argument(arguments, "id").and_then(|name| self.model.object(trace, name, time));
+                let pair = id.and_then(|id| self.model.object(trace, id.fact("qp", time)?, time));
+                let is_end = argument(arguments, "event") == Some("DISCONNECTED");
+                if is_end && pair.is_some_and(|pair| self.follow(&pair_key(pair), |follows| follows.events += 1)) {
+                    return;
+                }
                 if let Some(cause) = manager::event(self.model, trace, arguments, time) {
                     let finding = self.add(moment, cause);
-                    let id = argument(arguments, "id").and_then(|name| self.model.object(trace, name, time));
-                    let pair = id.and_then(|id| self.model.object(trace, id.fact("qp", time)?, time));
                     if let Some(pair) = pair {
                         self.blame(pair, time, finding);
                     }

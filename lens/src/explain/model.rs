@@ -1,6 +1,7 @@
 //! What the traces state of objects and requests: what they were made with, how they changed, and when.
 
 use std::collections::HashMap;
+use std::fmt;
 
 use super::read::Trace;
 use crate::record::{Record, Request, What};
@@ -44,6 +45,43 @@ pub(super) struct Posted<'a> {
     pub(super) failure: Option<&'a str>,
 }
 
+/// A process of a trace.
+#[derive(Debug)]
+pub(super) struct Process<'a> {
+    trace: usize,
+    number: u32,
+    program: &'a str,
+    /// When the trace ended in order.
+    end: Option<u64>,
+}
+
+impl Process<'_> {
+    pub(super) fn has_end(&self) -> bool {
+        self.end.is_some()
+    }
+}
+
+impl fmt::Display for Process<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.program.rsplit('/').next().unwrap_or_default();
+        write!(f, "process {} ({name}) ", self.number)?;
+        match self.end {
+            Some(_) => write!(f, "had ended"),
+            None => write!(f, "ended without an end record: killed or crashed"),
+        }
+    }
+}
+
+/// A GID that the program has queried.
+#[derive(Debug)]
+struct Queried<'a> {
+    trace: usize,
+    time: u64,
+    context: &'a str,
+    index: &'a str,
+    gid: &'a str,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Model<'a> {
     /// All records in the order of their times.
@@ -51,7 +89,12 @@ pub(super) struct Model<'a> {
     pub(super) objects: Vec<Object<'a>>,
     /// The latest object of a name in a trace.
     latest: HashMap<(usize, String), usize>,
+    processes: Vec<Process<'a>>,
+    gids: Vec<Queried<'a>>,
 }
+
+/// How far the clocks of two hosts may differ, in nanoseconds.
+const SKEW: u64 = 1_000_000_000;
 
 /// The value of an argument.
 pub(super) fn argument<'a>(arguments: &'a [(String, String)], name: &str) -> Option<&'a str> {
@@ -68,6 +111,16 @@ pub(super) fn number(text: &str) -> Option<u64> {
 
 pub(super) fn pair_name(number: u32) -> String {
     format!("qp {number:#x}")
+}
+
+/// The flag of `ibv_rereg_mr` that changes an attribute of the region.
+fn flag_of(name: &str) -> u64 {
+    match name {
+        "addr" | "length" => 1,
+        "pd" => 2,
+        "access" => 4,
+        _ => 0,
+    }
 }
 
 /// Whether a call of this verb ends an object that it names.
@@ -108,9 +161,14 @@ impl Object<'_> {
         Some(self.fact("access", time)?.split('|').any(|known| known == right))
     }
 
+    /// When an attribute got a value first.
+    pub(super) fn since(&self, name: &str, value: &str) -> Option<u64> {
+        self.facts.iter().find(|(_, known, had)| known == name && had == value).map(|(since, _, _)| *since)
+    }
+
     /// Whether an attribute ever had a value.
     pub(super) fn had(&self, name: &str, value: &str) -> bool {
-        self.facts.iter().any(|(_, known, had)| known == name && had == value)
+        self.since(name, value).is_some()
     }
 
     fn set(&mut self, time: u64, name: &str, value: &str) {
@@ -176,11 +234,42 @@ impl<'a> Model<'a> {
         queue.receives.iter().find_map(|posted| Some((posted.done?, posted)).filter(|_| posted.failure == Some(status)))
     }
 
+    /// The identifiers of the connection manager that had a queue pair.
+    pub(super) fn identifiers<'s>(&'s self, pair: &'s Object<'_>) -> impl Iterator<Item = &'s Object<'a>> {
+        self.objects.iter().filter(|id| id.trace == pair.trace && id.is("id") && id.had("qp", &pair.name))
+    }
+
     /// Whether the connection of a queue pair ended in an event of the connection manager.
     pub(super) fn is_disconnected(&self, pair: &Object<'_>) -> bool {
-        let is_its = |id: &&Object<'_>| id.trace == pair.trace && id.had("qp", &pair.name);
         let ends = ["DISCONNECTED", "TIMEWAIT_EXIT", "DEVICE_REMOVAL"];
-        self.objects.iter().filter(is_its).any(|id| ends.iter().any(|event| id.had("event", event)))
+        self.identifiers(pair).any(|id| ends.iter().any(|event| id.had("event", event)))
+    }
+
+    /// The process of a trace that was gone at a time: one that left no end record, or else one that ended.
+    pub(super) fn gone(&self, trace: usize, time: u64) -> Option<&Process<'a>> {
+        let last = self.moments.iter().rev().find(|moment| moment.trace == trace)?.time;
+        let is_gone = |process: &&Process<'_>| process.end.unwrap_or(last) <= time.saturating_add(SKEW);
+        let gone = self.processes.iter().filter(|process| process.trace == trace).filter(is_gone);
+        gone.max_by_key(|process| !process.has_end())
+    }
+
+    /// The processes that left no end record, with their traces.
+    pub(super) fn killed(&self) -> impl Iterator<Item = (usize, &Process<'a>)> {
+        self.processes.iter().filter(|process| !process.has_end()).map(|process| (process.trace, process))
+    }
+
+    /// The device of a queue pair.
+    fn context<'s>(&'s self, pair: &'s Object<'_>, time: u64) -> Option<&'s str> {
+        let of_domain = || self.object(pair.trace, pair.fact("pd", time)?, time)?.fact("context", time);
+        pair.fact("context", time).or_else(of_domain)
+    }
+
+    /// The indices and the GIDs that the program has queried of the device of a queue pair.
+    pub(super) fn queried(&self, pair: &Object<'_>, time: u64) -> Vec<(&str, &str)> {
+        let context = self.context(pair, time);
+        let is_its =
+            |known: &&Queried<'_>| known.trace == pair.trace && known.time <= time && context == Some(known.context);
+        self.gids.iter().filter(is_its).map(|known| (known.index, known.gid)).collect()
     }
 
     /// The queue of receives that a queue pair consumes.
@@ -242,11 +331,28 @@ impl<'a> Model<'a> {
             What::Completion { qp, wr_id, status, opcode, .. } => {
                 self.completion(trace, time, *qp, *wr_id, status, opcode.starts_with("RECV"));
             }
+            What::Start { program, process, .. } => {
+                self.processes.push(Process { trace, number: *process, program, end: None });
+            }
+            What::End { process } => {
+                let is_it = |known: &&mut Process<'_>| known.trace == trace && known.number == *process;
+                if let Some(known) = self.processes.iter_mut().rev().find(is_it) {
+                    known.end = Some(time);
+                }
+            }
             _ => {}
         }
     }
 
-    fn call(&mut self, trace: usize, time: u64, verb: &str, arguments: &[(String, String)], result: &str) {
+    fn call(&mut self, trace: usize, time: u64, verb: &str, arguments: &'a [(String, String)], result: &str) {
+        if let "ibv_query_gid" | "ibv_query_gid_ex" = verb {
+            let index = argument(arguments, "index").or_else(|| argument(arguments, "gid_index"));
+            let parts = (argument(arguments, "context"), index, argument(arguments, "gid"));
+            if let (Some(context), Some(index), Some(gid)) = parts {
+                self.gids.push(Queried { trace, time, context, index, gid });
+            }
+            return;
+        }
         if destroys(verb) {
             // The object is the first argument; a queue pair of librdmacm is that of an identifier.
             let Some((_, name)) = arguments.first() else { return };
@@ -291,21 +397,26 @@ impl<'a> Model<'a> {
             return;
         }
         // Other calls change the object that they name first.
-        let Some((_, name)) = arguments.first().filter(|(name, _)| matches!(&**name, "qp" | "id" | "srq" | "cq"))
+        let Some((_, name)) =
+            arguments.first().filter(|(name, _)| matches!(&**name, "qp" | "id" | "srq" | "cq" | "mr"))
         else {
             return;
         };
         let Some(object) = self.latest(trace, name) else { return };
         let is_query = verb.contains("query");
-        for (name, value) in arguments.iter().skip(1).filter(|_| !is_query) {
+        let flags = argument(arguments, "flags").filter(|_| verb == "ibv_rereg_mr").and_then(number);
+        let is_changed = |name: &str| flags.is_none_or(|flags| flags & flag_of(name) != 0);
+        for (name, value) in arguments.iter().skip(1).filter(|(name, _)| !is_query && is_changed(name)) {
             let value = value.split_once('→').filter(|_| name == "state").map_or(&**value, |(_, to)| to);
             object.set(time, name, value);
         }
-        if verb == "rdma_disconnect"
-            && let Some(pair) = object.fact("qp", time).map(str::to_owned)
-            && let Some(pair) = self.latest(trace, &pair)
-        {
-            pair.set(time, "state", "ERR");
+        if verb == "rdma_disconnect" {
+            object.set(time, "call", verb);
+            if let Some(pair) = object.fact("qp", time).map(str::to_owned)
+                && let Some(pair) = self.latest(trace, &pair)
+            {
+                pair.set(time, "state", "ERR");
+            }
         }
     }
 

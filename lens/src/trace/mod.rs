@@ -147,6 +147,8 @@ fn write_often() {
         trace.write(state::now().saturating_sub(PAUSE.as_nanos() as u64));
         trace = STOPPED.wait_timeout(trace, PAUSE).unwrap_or_else(PoisonError::into_inner).0;
     }
+    let end = What::End { process: std::process::id() };
+    trace.later.push(Record { at: state::now(), thread: 0, what: end, injected: false });
     trace.write(u64::MAX);
     let flushed = trace.sink.take().map_or(Ok(()), |(_, mut sink)| sink.flush());
     trace.error = trace.error.take().or(flushed.err());

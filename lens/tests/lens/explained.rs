@@ -11,7 +11,7 @@ use sideway_tests::device;
 use sideway_tests::loopback::{Loopback, PSN, QueueKind, init, ready_to_receive, ready_to_send, to};
 
 use crate::planted::{explained, explained_as_of_a_device, finds};
-use crate::support::Session;
+use crate::support::{Session, about};
 
 fn session() -> Session {
     Session::new(Format::Json, |builder| builder)
@@ -123,19 +123,7 @@ fn two_threads() -> [Trace; 2] {
     assert_eq!(pair.near.completion().status, Status::RetryCounterExceededError);
     drop(pair);
     let records = session.records();
-    let name = |number: u32| format!("qp {number:#x}");
-    let is_about = |record: &Record, number: u32| match &record.what {
-        What::Start { .. } => true,
-        What::Call { arguments, result, .. } => {
-            *result == name(number) || arguments.iter().any(|(_, value)| *value == name(number))
-        }
-        What::Send(request) => request.qp == number,
-        What::Completion { qp, .. } => *qp == number,
-        _ => false,
-    };
-    [near, far].map(|number| {
-        Trace::from(records.iter().filter(|record| is_about(record, number)).cloned().collect::<Vec<_>>())
-    })
+    [near, far].map(|number| Trace::from(about(&records, &[&format!("qp {number:#x}")])))
 }
 
 #[test]

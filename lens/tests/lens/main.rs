@@ -4,6 +4,7 @@
 
 mod border;
 mod completions;
+mod ends;
 mod explained;
 mod faults;
 mod manager;

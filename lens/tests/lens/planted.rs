@@ -424,3 +424,28 @@ fn fork_without_fork_init_is_a_hint_on_old_kernels() {
     kernel(&mut records, "6.1.0");
     assert_eq!(explain(&[Trace::from(records)]).findings, []);
 }
+
+#[test]
+fn region_that_was_registered_again_counts_once() {
+    let call = |at: u32, verb: &str, arguments: &[(&str, &str)], result: &str, error: &str| {
+        let arguments: Vec<String> = arguments.iter().map(|(name, value)| format!(r#"["{name}","{value}"]"#)).collect();
+        let error = if error.is_empty() { String::new() } else { format!(r#","error":"{error}""#) };
+        let arguments = arguments.join(",");
+        format!(
+            r#"{{"at":{at},"thread":1,"kind":"call","verb":"{verb}","arguments":[{arguments}],"result":"{result}"{error}}}"#
+        )
+    };
+    let (region, change) = (("mr", "mr 0x1"), [("addr", "0x9000"), ("length", "64"), ("access", "0")]);
+    let with =
+        |length: &'static str| [("pd", "pd 1"), ("addr", "0x1000"), ("length", length), ("access", "LOCAL_WRITE")];
+    let lines = [
+        call(1, "ibv_reg_mr", &with("4096"), "mr 0x1 rkey 0x1", ""),
+        call(2, "ibv_rereg_mr", &[&[region, ("flags", "1")], &change[..]].concat(), "0", ""),
+        call(3, "ibv_reg_mr", &with("8"), "", "ENOMEM"),
+        call(4, "ibv_rereg_mr", &[&[region, ("flags", "1")], &change[..]].concat(), "", "ENOMEM"),
+    ];
+    let report = explain(&[Trace::read(lines.join("\n").as_bytes()).unwrap()]);
+    let causes: Vec<&str> = report.findings.iter().map(|finding| finding.cause.as_str()).collect();
+    assert!(causes[0].contains("8 bytes more than the 64 that"), "{report}");
+    assert!(causes[1].contains("64 bytes more than the 0 that"), "{report}");
+}

@@ -84,3 +84,17 @@ pub(crate) fn completions(records: &[Record]) -> Vec<(String, String, u64)> {
     });
     completions.collect()
 }
+
+/// The trace that a process with only these objects would have written.
+pub(crate) fn about(records: &[Record], names: &[&str]) -> Vec<Record> {
+    let is_name = |name: &str| names.contains(&name);
+    let is_pair = |number: u32| is_name(&format!("qp {number:#x}"));
+    let is_about = |record: &&Record| match &record.what {
+        What::Start { .. } | What::End { .. } => true,
+        What::Call { arguments, result, .. } => is_name(result) || arguments.iter().any(|(_, value)| is_name(value)),
+        What::Send(request) => is_pair(request.qp),
+        What::Completion { qp, .. } => is_pair(*qp),
+        _ => false,
+    };
+    records.iter().filter(is_about).cloned().collect()
+}
