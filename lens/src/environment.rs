@@ -1,5 +1,6 @@
 //! A lens by environment variables, which `lens run` sets for the library that it preloads.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
@@ -140,6 +141,23 @@ fn value(name: &str) -> Option<std::ffi::OsString> {
     env::var_os(name).filter(|value| !value.is_empty())
 }
 
+/// Keeps the standard error of this moment for the trace and for [`write_error`], if the environment describes a lens: the
+/// program may close it before its first verb, and another file may get the number. Does nothing if it is closed already.
+pub fn keep_standard_error() {
+    if is_set() {
+        let _ = Sink::standard_error();
+    }
+}
+
+/// Writes to the standard error that was kept.
+///
+/// # Errors
+///
+/// That of the write, or the program has closed it.
+pub fn write_error(text: &str) -> io::Result<()> {
+    Sink::standard_error()?.write_all(text.as_bytes())
+}
+
 impl Environment {
     /// Installs the lens that the environment describes, if it describes one. Its schedule may give commands to `devices`.
     ///
@@ -157,9 +175,14 @@ impl Environment {
         let mut warnings = Vec::new();
         if let Some(path) = value(TRACE).map(PathBuf::from) {
             let format = format()?;
-            match open(TRACE, &path) {
+            let sink: io::Result<Box<dyn Write + Send>> = if path == Path::new("-") {
+                Sink::standard_error().map(|sink| Box::new(sink) as _)
+            } else {
+                Sink::open(&path).map(|sink| Box::new(sink) as _)
+            };
+            match sink {
                 Ok(sink) => builder = builder.trace(format, sink),
-                Err(error) => warnings.push(error.to_string()),
+                Err(error) => warnings.push(file_error(TRACE, path, error).to_string()),
             }
         }
         let mut counts = None;
@@ -212,10 +235,6 @@ impl Environment {
         let counted = self.counts.map_or(Ok(()), Counter::finish);
         self.lens.finish().and(counted)
     }
-}
-
-fn open(variable: &'static str, path: &Path) -> Result<Sink, EnvironmentError> {
-    Sink::open(path).map_err(|error| file_error(variable, path.to_owned(), error))
 }
 
 fn format() -> Result<Format, EnvironmentError> {

@@ -55,7 +55,7 @@ impl Drop for Folder {
     }
 }
 
-/// Signals that are passed on, except those of a terminal, which the program gets too.
+/// Signals that are passed on, except those to the process group, which the program gets too.
 const PASSED_ON: [libc::c_int; 8] = [
     libc::SIGINT,
     libc::SIGQUIT,
@@ -82,20 +82,69 @@ fn run_program(command: &mut Command) -> io::Result<ExitStatus> {
         });
         waited
     };
+    let mut witness = Witness::new();
     let mut child = command.spawn()?;
     loop {
-        // SAFETY: the set is filled, and the call stores what it has taken.
-        let (signal, from) = unsafe {
-            let mut from: libc::siginfo_t = std::mem::zeroed();
-            (libc::sigwaitinfo(&raw const waited, &raw mut from), from)
-        };
+        // SAFETY: the set is filled.
+        let signal = unsafe { libc::sigwaitinfo(&raw const waited, std::ptr::null_mut()) };
         if signal == libc::SIGCHLD {
             if let Some(status) = child.try_wait()? {
                 return Ok(status);
             }
-        } else if signal > 0 && from.si_code != libc::SI_KERNEL {
+        } else if witness.as_ref().is_some_and(|witness| witness.has(signal)) {
+            witness = Witness::new();
+        } else if signal > 0 {
             // SAFETY: the program has not been waited for, so the number is its own.
             unsafe { libc::kill(child.id().cast_signed(), signal) };
+        }
+    }
+}
+
+/// A process of this group that never takes a signal. The kernel signals the processes of a group from the newest to the
+/// oldest, so a signal that this process gets is pending in its witness if it was sent to the group, as by a terminal or
+/// `kill -- -GROUP`.
+struct Witness(libc::pid_t);
+
+impl Witness {
+    /// `None` if no process can be made: all signals are then passed on.
+    fn new() -> Option<Self> {
+        // SAFETY: this process has one thread, and the child only makes system calls. It ends with this process.
+        unsafe {
+            let parent = libc::getpid();
+            match libc::fork() {
+                -1 => None,
+                0 => {
+                    let mut all = std::mem::zeroed();
+                    libc::sigfillset(&raw mut all);
+                    libc::pthread_sigmask(libc::SIG_BLOCK, &raw const all, std::ptr::null_mut());
+                    libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                    // A reader of a pipe must not wait for it.
+                    libc::syscall(libc::SYS_close_range, 0, libc::c_uint::MAX, 0);
+                    while libc::getppid() == parent {
+                        libc::pause();
+                    }
+                    libc::_exit(0)
+                }
+                process => Some(Self(process)),
+            }
+        }
+    }
+
+    /// Whether a signal is pending.
+    fn has(&self, signal: libc::c_int) -> bool {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.0)).unwrap_or_default();
+        let pending = status.lines().find_map(|line| line.strip_prefix("ShdPnd:"));
+        let pending = pending.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+        signal > 0 && pending >> (signal - 1) & 1 != 0
+    }
+}
+
+impl Drop for Witness {
+    fn drop(&mut self) {
+        // SAFETY: the process is a child that was not waited for.
+        unsafe {
+            libc::kill(self.0, libc::SIGKILL);
+            libc::waitpid(self.0, std::ptr::null_mut(), 0);
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Each function calls the function of the same name in `rdma-mummy-sys`, which forwards the call to the provider of
 //! its argument: the system's library or softrnic. The first call of any function registers softrnic. When the object
-//! is loaded, no code runs.
+//! is loaded, it only keeps the standard error for the trace of a lens, if there is one.
 //!
 //! `rdma-mummy-exports` defines the functions, and `register` handles the first call. `files` serves the files of the
 //! devices, and `dlopen` the programs that open the libraries themselves. The feature `pair` is for building the two

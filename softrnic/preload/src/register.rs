@@ -76,6 +76,16 @@ const RUN: &str = "SOFTRNIC_RUN";
 
 static LENS: Mutex<Option<Environment>> = Mutex::new(None);
 
+/// Runs when the library is loaded, before the program.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static LOADED: extern "C" fn() = {
+    extern "C" fn loaded() {
+        environment::keep_standard_error();
+    }
+    loaded
+};
+
 /// Installs the lens that the environment describes, until the process exits.
 fn install_lens(wants_devices: bool) {
     extern "C" fn at_exit() {
@@ -126,15 +136,14 @@ impl Devices for SoftDevices {
 /// error of the print does not matter to the program, so nothing of it may reach the program, and SIGPIPE neither.
 fn print_error(text: &str) {
     let line = format!("{text}\n");
-    // SAFETY: the sets have space for signals, and the first call fills the first one; the line can be read.
+    // SAFETY: the sets have space for signals, and the first call fills the first one.
     unsafe {
         let mut pipe = std::mem::zeroed();
         let mut before = std::mem::zeroed();
         libc::sigemptyset(&raw mut pipe);
         libc::sigaddset(&raw mut pipe, libc::SIGPIPE);
         libc::pthread_sigmask(libc::SIG_BLOCK, &raw const pipe, &raw mut before);
-        let written = libc::write(libc::STDERR_FILENO, line.as_ptr().cast(), line.len());
-        if written < 0 {
+        if environment::write_error(&line).is_err() {
             // Takes the signal, if the write has raised it.
             let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
             libc::sigtimedwait(&raw const pipe, std::ptr::null_mut(), &raw const now);
