@@ -42,4 +42,5 @@ pub(super) const ROWS: &[Row] = &[
         "{run} rping -c -a 127.0.0.1 -C 10 -p {port}",
         "event ESTABLISHED, status"
     ),
+    always(row("lens_keeps_standard_error", Preload, Shape::One("{lens} run {run} {build}/closes"), "all is well")),
 ];

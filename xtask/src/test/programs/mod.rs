@@ -29,6 +29,7 @@ const OWN: &[(&str, &str, &[&str])] = &[
     ("one_process.c", "cc", &["-libverbs", "-lrdmacm", "-lpthread"]),
     ("by_version.c", "cc", &["-ldl"]),
     ("files.c", "cc", &["-ldl"]),
+    ("closes.c", "cc", &["-libverbs"]),
     ("cancel.c", "cc", &["-libverbs", "-lrdmacm", "-lpthread"]),
     ("mpi.c", "mpicc", &[]),
     ("shmem.c", "oshcc", &[]),
