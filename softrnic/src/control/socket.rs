@@ -15,6 +15,7 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFla
 
 use super::Command;
 use crate::sys::descriptor::Descriptor;
+use crate::sys::exit;
 use crate::sys::fork::PerProcess;
 use crate::sys::thread::{Next, Place, Reactor, Task};
 use crate::sys::unpoisoned;
@@ -78,7 +79,8 @@ fn listen(folder: &Path) -> io::Result<Descriptor> {
         return Err(io::Error::other("it is not a folder that only this user can access"));
     }
     remove_sockets_of_ended_processes(folder);
-    let path = folder.join(process::id().to_string());
+    // The process may change its working directory.
+    let path = std::path::absolute(folder)?.join(process::id().to_string());
     // A process that has ended may have had this ID.
     match fs::remove_file(&path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -88,6 +90,7 @@ fn listen(folder: &Path) -> io::Result<Descriptor> {
     let socket = || rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
     let listener = Descriptor::open(socket)?;
     rustix::net::bind(&listener, &SocketAddrUnix::new(&path)?)?;
+    exit::remove_at_exit(path);
     rustix::net::listen(&listener, MAX_CLIENTS as i32)?;
     Ok(listener)
 }

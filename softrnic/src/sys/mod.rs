@@ -6,6 +6,7 @@ pub(crate) mod clock;
 pub(crate) mod cpu;
 pub(crate) mod descriptor;
 pub(crate) mod errno;
+pub(crate) mod exit;
 pub(crate) mod fork;
 pub(crate) mod guard;
 pub(crate) mod rundown;

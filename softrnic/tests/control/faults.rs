@@ -195,4 +195,5 @@ fn other_process_sends_commands() {
     assert!(ask("port down on soft9\n").starts_with("error: no soft device is named \"soft9\""));
     assert_eq!(ask("port down on soft0\n"), "ok");
     assert_eq!(child.wait().unwrap().code(), Some(7));
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 0, "the socket of a process that exits");
 }

@@ -1,10 +1,10 @@
 //! Sends a fault to the control socket of a process.
 
-use std::env;
 use std::io::{BufRead, BufReader, Error, ErrorKind, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
+use std::{env, fs};
 
 use crate::{MISUSED, Refusal};
 
@@ -21,14 +21,26 @@ pub(crate) fn send(process: u32, command: &str) -> Result<(), Refusal> {
         return Err(Refusal::new(MISUSED, text));
     };
     let path = Path::new(&folder).join(process.to_string());
-    let reply = ask(&path, command, TIMEOUT).map_err(|error| {
-        let remedy = "start the process with SOFTRNIC_CONTROL, and let it open a device first";
-        Refusal::new(FAILED, format!("cannot reach process {process} at {}: {error}; {remedy}", path.display()))
-    })?;
+    let reply = ask(&path, command, TIMEOUT).map_err(|error| refusal(process, &path, &error))?;
     match reply.trim_end() {
         "ok" => Ok(()),
         error => Err(Refusal::new(FAILED, error.trim_start_matches("error: "))),
     }
+}
+
+/// Why a process cannot be reached. A process that was killed leaves its socket, which is removed.
+fn refusal(process: u32, path: &Path, error: &Error) -> Refusal {
+    let has_ended = !Path::new("/proc").join(process.to_string()).exists();
+    if has_ended && error.kind() == ErrorKind::ConnectionRefused && fs::remove_file(path).is_ok() {
+        let text = format!("process {process} has ended; removed its control socket {}", path.display());
+        return Refusal::new(FAILED, format!("{text}; give the number of a running process"));
+    }
+    let remedy = if has_ended {
+        "no such process; give the number of a running process"
+    } else {
+        "start the process with SOFTRNIC_CONTROL, and let it open a device first"
+    };
+    Refusal::new(FAILED, format!("cannot reach process {process} at {}: {error}; {remedy}", path.display()))
 }
 
 fn ask(path: &Path, command: &str, timeout: Duration) -> Result<String, Error> {
@@ -73,5 +85,25 @@ mod tests {
         let error = ask(&path, "port down", TIMEOUT).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::UnexpectedEof);
         ending.join().unwrap();
+    }
+
+    #[test]
+    fn socket_of_an_ended_process_is_named_and_removed() {
+        /// More than the largest number of a process.
+        const ENDED: u32 = 1 << 30;
+        let folder = Folder::new();
+        let path = folder.join(ENDED.to_string());
+        let asked = || refusal(ENDED, &path, &ask(&path, "port down", TIMEOUT).unwrap_err()).text;
+        drop(UnixListener::bind(&path).unwrap());
+        let text = asked();
+        assert!(text.starts_with(&format!("process {ENDED} has ended; removed its control socket")), "{text}");
+        assert!(!path.exists());
+        assert!(asked().contains("no such process"), "{}", asked());
+        // That of a running process stays.
+        let own = folder.join(std::process::id().to_string());
+        drop(UnixListener::bind(&own).unwrap());
+        let error = ask(&own, "port down", TIMEOUT).unwrap_err();
+        assert!(refusal(std::process::id(), &own, &error).text.contains("let it open a device first"));
+        assert!(own.exists());
     }
 }
