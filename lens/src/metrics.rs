@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use rdma_mummy_sys::process;
 use crate::count::{Operation, PairSummary, Summary};
 
 /// How long a client may take to send its request, and to read the answer.
-const PATIENCE: Duration = Duration::from_secs(2);
+const PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 3600 } else { 2 });
 /// The largest request.
 const REQUEST: usize = 8 << 10;
 
@@ -22,8 +22,25 @@ const REQUEST: usize = 8 << 10;
 #[derive(Debug)]
 pub(crate) struct Server {
     address: SocketAddr,
-    is_ended: Arc<AtomicBool>,
+    listener: TcpListener,
+    state: Arc<Mutex<State>>,
     thread: Option<JoinHandle<()>>,
+}
+
+/// What the thread shares with the server.
+#[derive(Debug, Default)]
+struct State {
+    is_ended: bool,
+    /// The client that is being answered.
+    client: Option<TcpStream>,
+}
+
+impl State {
+    /// Whether the client may be answered.
+    fn begin(&mut self, client: &TcpStream) -> bool {
+        self.client = client.try_clone().ok();
+        !self.is_ended && self.client.is_some()
+    }
 }
 
 impl Server {
@@ -31,23 +48,22 @@ impl Server {
     pub(crate) fn start(address: SocketAddr, text: impl Fn() -> String + Send + 'static) -> io::Result<Self> {
         let listener = TcpListener::bind(address)?;
         let address = listener.local_addr()?;
-        let is_ended = Arc::new(AtomicBool::new(false));
-        let ends = Arc::clone(&is_ended);
+        let state = Arc::new(Mutex::new(State::default()));
+        let (own, shared) = (listener.try_clone()?, Arc::clone(&state));
         let serve = move || {
-            for client in listener.incoming() {
-                if ends.load(Ordering::Acquire) {
-                    return;
-                }
+            while !lock(&shared).is_ended {
                 // A client that ends early loses only its own answer. Other errors, as without descriptors, may last.
-                match client {
-                    Ok(client) => _ = answer(client, &text),
-                    Err(_) => thread::sleep(Duration::from_millis(100)),
+                match own.accept() {
+                    Ok((client, _)) if lock(&shared).begin(&client) => _ = answer(client, &text),
+                    Err(_) if !lock(&shared).is_ended => thread::sleep(Duration::from_millis(100)),
+                    _ => {}
                 }
+                lock(&shared).client = None;
             }
         };
         let builder = thread::Builder::new().name("lens-metrics".to_owned());
         let thread = Some(process::without_signals(|| builder.spawn(serve))?);
-        Ok(Self { address, is_ended, thread })
+        Ok(Self { address, listener, state, thread })
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -57,15 +73,26 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.is_ended.store(true, Ordering::Release);
-        // Wakes the thread, which then closes the listener. Without a connection, it ends with the next one.
-        if TcpStream::connect_timeout(&self.address, PATIENCE).is_ok()
-            && let Some(thread) = self.thread.take()
-        {
+        let client = {
+            let mut state = lock(&self.state);
+            state.is_ended = true;
+            state.client.take()
+        };
+        // The thread must not wait for a slow client, nor for the next one. A client that has ended is not connected.
+        if let Some(client) = client {
+            let _ = client.shutdown(Shutdown::Both);
+        }
+        // SAFETY: the descriptor is open. The call only ends the calls of `accept` on it.
+        unsafe { libc::shutdown(self.listener.as_raw_fd(), libc::SHUT_RDWR) };
+        if let Some(thread) = self.thread.take() {
             // A panic of the thread has been reported.
             let _ = thread.join();
         }
     }
+}
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn answer(mut client: TcpStream, text: &impl Fn() -> String) -> io::Result<()> {
@@ -98,7 +125,7 @@ fn answer(mut client: TcpStream, text: &impl Fn() -> String) -> io::Result<()> {
 /// The server of this process.
 static SERVER: Mutex<Option<Server>> = Mutex::new(None);
 
-fn server() -> std::sync::MutexGuard<'static, Option<Server>> {
+fn server() -> MutexGuard<'static, Option<Server>> {
     SERVER.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -197,4 +224,30 @@ fn rows(pairs: &[PairSummary]) -> impl Iterator<Item = (&PairSummary, &Operation
 
 fn head(f: &mut fmt::Formatter<'_>, (name, kind, help): (&str, &str, &str)) -> fmt::Result {
     writeln!(f, "# HELP {name} {help}\n# TYPE {name} {kind}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Without an end of the server, each of them would have an hour.
+    #[test]
+    #[cfg_attr(miri, ignore = "makes system calls")]
+    fn slow_clients_do_not_delay_the_end() {
+        let server = || Server::start("127.0.0.1:0".parse().unwrap(), || "text\n".repeat(10 << 20)).unwrap();
+        let ends = |server: Server, mut client: TcpStream| {
+            drop(server);
+            // Nothing more arrives.
+            let _ = io::copy(&mut client, &mut io::sink());
+        };
+        let idle = server();
+        let silent = TcpStream::connect(idle.address()).unwrap();
+        ends(idle, silent);
+        let busy = server();
+        let mut reader = TcpStream::connect(busy.address()).unwrap();
+        reader.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+        reader.read_exact(&mut [0; 8]).unwrap();
+        ends(busy, reader);
+        drop(server());
+    }
 }
