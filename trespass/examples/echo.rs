@@ -12,11 +12,21 @@ use std::thread;
 use trespass::net::{Listener, Shutdown, Stream};
 
 const PORT: u16 = 7471;
+const HELP: &str = "\
+Send a line to an echo server over RDMA, or TCP without a device, and print the reply
+
+Usage: echo [HOST]
+
+Without HOST, serves at port 7471 until it is stopped.
+";
 
 fn main() {
     let done = match std::env::args().nth(1) {
         None => Listener::bind(("0.0.0.0", PORT)).and_then(|listener| serve(&listener)),
-        Some(option) if option.starts_with('-') => Err(io::Error::other("usage: echo [HOST]; without HOST, serves")),
+        Some(option) if option == "-h" || option == "--help" => io::stdout().write_all(HELP.as_bytes()),
+        Some(option) if option.starts_with('-') => {
+            Err(io::Error::other(format!("unknown option {option}; see `echo --help`")))
+        }
         Some(host) => Stream::connect((host.as_str(), PORT)).and_then(talk),
     };
     if let Err(error) = done {

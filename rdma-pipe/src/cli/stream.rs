@@ -28,7 +28,7 @@ pub struct SendCommand {
     #[arg(value_name = "HOST")]
     host: String,
     /// Its port
-    #[arg(value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(value_name = "PORT", value_parser = peer_port)]
     port: u16,
     /// Shared key; @FILE reads it from a file, - from the first line of stdin [default: $RDPIPE_KEY]
     #[arg(value_name = "KEY")]
@@ -45,7 +45,7 @@ pub struct ReceiveCommand {
     #[command(flatten)]
     link: LinkArguments,
     /// TCP port to listen on; 0 selects a free one and prints it
-    #[arg(value_name = "PORT")]
+    #[arg(value_name = "PORT", value_parser = own_port)]
     port: u16,
     /// Shared key; @FILE reads it from a file, - from the first line of stdin [default: $RDPIPE_KEY]
     #[arg(value_name = "KEY")]
@@ -53,6 +53,17 @@ pub struct ReceiveCommand {
     /// File to write; it is replaced when the data is complete [default: stdout]
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
+}
+
+/// The port of `rdrecv`.
+fn peer_port(text: &str) -> std::result::Result<u16, String> {
+    let port = text.parse().ok().filter(|port| *port != 0);
+    port.ok_or_else(|| "expected the TCP port of rdrecv, from 1 to 65535: rdsend HOST PORT [KEY] [FILE]".to_owned())
+}
+
+fn own_port(text: &str) -> std::result::Result<u16, String> {
+    text.parse()
+        .map_err(|_| "expected a TCP port up to 65535, or 0 for a free one: rdrecv PORT [KEY] [FILE]".to_owned())
 }
 
 impl SendCommand {
@@ -141,4 +152,23 @@ fn refuse_directory(input: &OwnedFd, name: &str) -> Result<()> {
         return Err(Error::new(Kind::File, format!("cannot read {name}: is a directory; use rdcp -r")));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wrong_port_is_answered_with_the_usage() {
+        let send = |port: &str| SendCommand::try_parse_from(["rdsend", "host", port]).map(|command| command.port);
+        for port in ["0", "65536", "http"] {
+            let error = send(port).unwrap_err().to_string();
+            assert!(error.contains("from 1 to 65535: rdsend HOST PORT [KEY] [FILE]"), "{error}");
+        }
+        assert_eq!(send("65535").unwrap(), 65535);
+        let receive = |port: &str| ReceiveCommand::try_parse_from(["rdrecv", port]).map(|command| command.port);
+        let error = receive("65536").unwrap_err().to_string();
+        assert!(error.contains("or 0 for a free one: rdrecv PORT [KEY] [FILE]"), "{error}");
+        assert_eq!(receive("0").unwrap(), 0);
+    }
 }

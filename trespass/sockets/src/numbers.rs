@@ -17,10 +17,10 @@ pub(crate) fn ports(text: &str) -> Result<Vec<RangeInclusive<u16>>, String> {
     let ranges = text.split(',').map(|word| range(word).ok_or(word));
     ranges
         .collect::<Result<_, _>>()
-        .map_err(|word| format!("{PORTS}: \"{word}\" is no port or range, such as 80,8000-8010"))
+        .map_err(|word| format!("{PORTS}: \"{word}\" is no port or range; set it to a list such as 80,8000-8010"))
 }
 
 /// Reads the distance of the ports.
 pub(crate) fn shift(text: &str) -> Result<u16, String> {
-    text.trim().parse().map_err(|_| format!("{SHIFT}: \"{text}\" is no number from 0 to 65535"))
+    text.trim().parse().map_err(|_| format!("{SHIFT}: \"{text}\" is no number; set it to one from 0 to 65535"))
 }

@@ -2,6 +2,7 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command for the terminal")]
 
 use std::env;
+use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
@@ -34,43 +35,61 @@ Examples:
   trespass-run iperf3 -c 127.0.0.1
 ";
 
+/// Why the program was not run, and the exit status that shells use.
+type Refusal = (u8, String);
+
 fn main() -> ExitCode {
-    let mut words = env::args_os().skip(1);
-    let Some(program) = words.next() else {
-        eprintln!("trespass-run: no command given; see `trespass-run --help`");
-        return ExitCode::from(2);
+    let (code, text) = match run() {
+        Ok(()) => return ExitCode::SUCCESS,
+        Err(refusal) => refusal,
     };
+    eprintln!("trespass-run: {text}");
+    ExitCode::from(code)
+}
+
+/// Returns after `--help`, or if the program cannot be executed.
+fn run() -> Result<(), Refusal> {
+    let mut words = env::args_os().skip(1);
+    let program = words.next().ok_or((2, "no command given; see `trespass-run --help`".to_owned()))?;
     if program == "-h" || program == "--help" {
         print!("{HELP}");
-        return ExitCode::SUCCESS;
+        return Ok(());
     }
-    if let Err(error) = check_settings() {
-        eprintln!("trespass-run: {error}");
-        return ExitCode::from(2);
+    if program.as_encoded_bytes().starts_with(b"-") {
+        return Err((2, format!("unknown option {}; see `trespass-run --help`", program.display())));
     }
-    let own = env::current_exe().ok().and_then(|file| Some(file.parent()?.to_path_buf()));
-    let own = own.unwrap_or_else(|| PathBuf::from("."));
-    let installed = own.parent().map(|prefix| prefix.join(INSTALLED).join(LIBRARY));
-    let mut library = own.join(LIBRARY);
-    if !library.is_file() {
-        library = installed.filter(|file| file.is_file()).unwrap_or(library);
-    }
-    if !library.is_file() {
-        eprintln!("trespass-run: cannot load {}: no such file", library.display());
-        return ExitCode::from(126);
-    }
-    if library.as_os_str().as_encoded_bytes().iter().any(|byte| b" :".contains(byte)) {
-        eprintln!("trespass-run: cannot load {}: the loader splits paths at spaces and colons", library.display());
-        return ExitCode::from(126);
-    }
+    check_settings().map_err(|error| (2, error))?;
+    let mut library = find_library()?;
     if let Some(before) = env::var_os("LD_PRELOAD").filter(|before| !before.is_empty()) {
         let path = library.as_mut_os_string();
         path.push(":");
         path.push(before);
     }
     let error = Command::new(&program).args(words).env("LD_PRELOAD", library).exec();
-    eprintln!("trespass-run: cannot run {}: {error}", program.display());
-    ExitCode::from(if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 })
+    let remedy = match error.kind() {
+        ErrorKind::NotFound => "install it, or give its path",
+        ErrorKind::PermissionDenied => "give the path of an executable file",
+        _ => "run it without trespass-run to see whether it starts",
+    };
+    let code = if error.kind() == ErrorKind::NotFound { 127 } else { 126 };
+    Err((code, format!("cannot run {}: {error}; {remedy}", program.display())))
+}
+
+/// The library beside this command, or that of an installation.
+fn find_library() -> Result<PathBuf, Refusal> {
+    let own = env::current_exe().ok().and_then(|file| Some(file.parent()?.to_path_buf()));
+    let own = own.unwrap_or_else(|| PathBuf::from("."));
+    let installed = own.parent().map(|prefix| prefix.join(INSTALLED).join(LIBRARY));
+    let beside = own.join(LIBRARY);
+    let library = if beside.is_file() { beside } else { installed.filter(|file| file.is_file()).unwrap_or(beside) };
+    let cannot = |why: &str| Err((126, format!("cannot load {}: {why}", library.display())));
+    if !library.is_file() {
+        return cannot("no such file; build it with `cargo build --profile for-c --package trespass-sockets`");
+    }
+    if library.as_os_str().as_encoded_bytes().iter().any(|byte| b" :".contains(byte)) {
+        return cannot("the loader splits paths at spaces and colons; move both files to another folder");
+    }
+    Ok(library)
 }
 
 /// Checks what the library would read, because it prints nothing unasked.

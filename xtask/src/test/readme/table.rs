@@ -41,6 +41,7 @@ pub(super) const STAND_INS: &[(&str, &str)] = &[
 /// The files that the commands of a document use, as the shell makes them before. `$ROOT` is the repository.
 pub(super) const FILES: &[(&str, &str)] = &[
     ("rdma-mummy-sys/capi/README.md", "cp $ROOT/rdma-mummy-sys/capi/examples/devices.c hello.c"),
+    ("docs/testing.md", "sed -n '/^```c$/,/^```$/{/^```/d;p}' $ROOT/docs/testing.md > test.c"),
     (
         "rdma-pipe/README.md",
         "mkdir weights tree videos hosts/127.0.0.1 hosts/127.0.0.1/model hosts/127.0.0.1/videos
