@@ -1,7 +1,6 @@
 //! Asynchronous events: raised by a test, read and acknowledged as the library does.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::MutexGuard;
 use std::time::Duration;
 
 use libc::c_int;
@@ -13,6 +12,7 @@ use super::device::state_of;
 use super::failure::set_errno;
 use super::semaphore;
 use super::state::{Inner, State};
+use super::stub::stubs;
 
 /// How long the destruction of an object waits for an acknowledgement before it is a violation.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -123,23 +123,16 @@ pub(super) fn destroyed(state: &State, object: usize) {
     inner.async_events.taken.remove(&object);
 }
 
-pub(super) unsafe extern "C" fn get_async_event(
-    context: *mut ffi::ibv_context,
-    event: *mut ffi::ibv_async_event,
-) -> c_int {
-    // SAFETY: the context is one of this provider's, and the event can be written.
-    unsafe {
-        let state = state_of(context);
-        let (inner, failure) = state.enter("get_async_event", &[("context", context.addr() as u64)]);
-        if let Some(failure) = failure {
-            return failure.minus();
-        }
+stubs! {
+    fn ibv_get_async_event(context: *mut ffi::ibv_context, event: *mut ffi::ibv_async_event) -> c_int
+        [context] |inner|
+    {
         drop(inner);
         // This read holds no lock, because a descriptor in blocking mode waits here.
         if !semaphore::take((*context).async_fd) {
             return -1;
         }
-        let mut inner: MutexGuard<'_, Inner> = state.lock();
+        let mut inner = state_of(context).lock();
         let waiting = inner.async_events.contexts.get_mut(&context.addr());
         let Some(raised) = waiting.and_then(|waiting| waiting.events.pop_front()) else {
             // The object was destroyed after the token was read and before the lock was taken.
@@ -163,12 +156,12 @@ pub(super) unsafe extern "C" fn get_async_event(
             }
             Element::Nothing => {}
         }
+        0
     }
-    0
 }
 
 /// Called only for events of objects; other events are acknowledged without a provider.
-pub(super) unsafe extern "C" fn ack_async_event(event: *mut ffi::ibv_async_event) {
+pub(super) unsafe extern "C" fn ibv_ack_async_event(event: *mut ffi::ibv_async_event) {
     // SAFETY: every object begins with its context, and objects are never freed.
     unsafe {
         let object = (*event).element.cq;

@@ -6,32 +6,48 @@ use libc::{c_int, c_void};
 use rdma_mummy_sys as ffi;
 
 use super::calls::{Completion, Kind};
-use super::device::state_of;
-use super::objects::forever;
 use super::semaphore;
 use super::state::{Inner, Queue};
+use super::stub::{forever, stubs};
 
 /// Preallocated entries of a queue.
 const ROOM: usize = 1024;
 
-pub(super) unsafe extern "C" fn create_cq(
-    context: *mut ffi::ibv_context,
-    cqe: c_int,
-    cq_context: *mut c_void,
-    channel: *mut ffi::ibv_comp_channel,
-    comp_vector: c_int,
-) -> *mut ffi::ibv_cq {
-    // SAFETY: the context is one of this provider's, and the queue is new. The struct of an extended queue begins with
-    // the plain one.
-    unsafe {
-        let arguments = [("cqe", cqe as u64), ("channel", channel.addr() as u64), ("comp_vector", comp_vector as u64)];
-        let (mut inner, failure) = state_of(context).enter("create_cq", &arguments);
-        if let Some(failure) = failure {
-            return failure.null();
-        }
+stubs! {
+    /// The struct of an extended queue begins with the plain one.
+    fn ibv_create_cq(
+        context: *mut ffi::ibv_context,
+        cqe: c_int,
+        cq_context: *mut c_void,
+        channel: *mut ffi::ibv_comp_channel,
+        comp_vector: c_int,
+    ) -> *mut ffi::ibv_cq [cqe, channel, comp_vector] |inner| {
         let cq = forever::<ffi::ibv_cq_ex>().cast::<ffi::ibv_cq>();
         set_up(&mut inner, context, cq, cqe, cq_context, channel);
         cq
+    }
+
+    fn poll_cq(cq: *mut ffi::ibv_cq, num_entries: c_int, wc: *mut ffi::ibv_wc) -> c_int [num_entries] |inner| {
+        let Some(queue) = queue_of(&mut inner, cq.addr(), "poll_cq") else { return -libc::EINVAL };
+        let mut taken = 0;
+        while taken < num_entries
+            && let Some(completion) = queue.completions.pop_front()
+        {
+            write_basic(wc.add(taken as usize), &completion);
+            taken += 1;
+        }
+        if taken > 0 {
+            inner.output("poll_cq", wc);
+        }
+        inner.number("poll_cq: count", taken)
+    }
+
+    fn req_notify_cq(cq: *mut ffi::ibv_cq, solicited_only: c_int) -> c_int [solicited_only] |inner| {
+        match queue_of(&mut inner, cq.addr(), "req_notify_cq") {
+            Some(queue) => queue.armed = true,
+            None => return libc::EINVAL,
+        }
+        0
     }
 }
 
@@ -89,29 +105,7 @@ pub(super) fn queue_of<'i>(inner: &'i mut MutexGuard<'_, Inner>, cq: usize, verb
     if inner.queues.get(&cq).is_some_and(|queue| queue.is_lost) {
         inner.violation(format!("{verb} on a queue without memory"));
     }
-    inner.is_live(Kind::CompletionQueue, cq, verb).then(|| inner.queues.get_mut(&cq))?
-}
-
-pub(super) unsafe extern "C" fn poll_cq(cq: *mut ffi::ibv_cq, num_entries: c_int, wc: *mut ffi::ibv_wc) -> c_int {
-    // SAFETY: objects are never freed, and this number of completions can be written.
-    unsafe {
-        let (mut inner, failure) = state_of((*cq).context).enter("poll_cq", &[("num_entries", num_entries as u64)]);
-        if let Some(failure) = failure {
-            return failure.below_zero();
-        }
-        let Some(queue) = queue_of(&mut inner, cq.addr(), "poll_cq") else { return -libc::EINVAL };
-        let mut taken = 0;
-        while taken < num_entries
-            && let Some(completion) = queue.completions.pop_front()
-        {
-            write_basic(wc.add(taken as usize), &completion);
-            taken += 1;
-        }
-        if taken > 0 {
-            inner.output("poll_cq", wc);
-        }
-        inner.number("poll_cq: count", taken)
-    }
+    inner.exists(cq, verb).then(|| inner.queues.get_mut(&cq))?
 }
 
 /// # Safety
@@ -134,20 +128,4 @@ unsafe fn write_basic(wc: *mut ffi::ibv_wc, completion: &Completion) {
         (*wc).dlid_path_bits = completion.dlid_path_bits;
         (*wc).pkey_index = completion.pkey_index;
     }
-}
-
-pub(super) unsafe extern "C" fn req_notify_cq(cq: *mut ffi::ibv_cq, solicited_only: c_int) -> c_int {
-    // SAFETY: objects are never freed.
-    unsafe {
-        let arguments = [("solicited_only", solicited_only as u64)];
-        let (mut inner, failure) = state_of((*cq).context).enter("req_notify_cq", &arguments);
-        if let Some(failure) = failure {
-            return failure.code();
-        }
-        match queue_of(&mut inner, cq.addr(), "req_notify_cq") {
-            Some(queue) => queue.armed = true,
-            None => return libc::EINVAL,
-        }
-    }
-    0
 }

@@ -11,11 +11,11 @@ use libc::c_int;
 use rdma_mummy_sys as ffi;
 
 use super::calls::Kind;
-use super::script::Failure;
 use super::state::{Device, State};
+use super::stub::{endings, forever, provide};
 use super::{
-    async_events, completion, completion_control, control, counters, domain, extended_cq, extended_qp, flow, objects,
-    post, query, work_queue,
+    async_events, completion, completion_control, control, counters, device_memory, domain, extended_cq, extended_qp,
+    flow, memory, post, query, srq, window, work_queue, xrc,
 };
 
 thread_local! {
@@ -85,7 +85,7 @@ pub(super) unsafe fn state_of(context: *mut ffi::ibv_context) -> &'static State 
     }
 }
 
-pub(super) unsafe extern "C" fn get_device_list(count: *mut c_int) -> *mut *mut ffi::ibv_device {
+pub(super) unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ffi::ibv_device {
     let devices = listed();
     let mut list: Vec<*mut ffi::ibv_device> = devices.iter().map(|device| device.as_c()).collect();
     list.push(ptr::null_mut());
@@ -103,7 +103,7 @@ pub(super) unsafe extern "C" fn get_device_list(count: *mut c_int) -> *mut *mut 
     list
 }
 
-pub(super) unsafe extern "C" fn free_device_list(list: *mut *mut ffi::ibv_device) {
+pub(super) unsafe extern "C" fn ibv_free_device_list(list: *mut *mut ffi::ibv_device) {
     let owner = LISTS.lock().unwrap_or_else(PoisonError::into_inner).remove(&list.addr());
     if let Some(owner) = owner {
         let mut inner = owner.state.note("free_device_list", &[]);
@@ -112,20 +112,20 @@ pub(super) unsafe extern "C" fn free_device_list(list: *mut *mut ffi::ibv_device
     }
 }
 
-pub(super) unsafe extern "C" fn get_device_name(device: *mut ffi::ibv_device) -> *const libc::c_char {
+pub(super) unsafe extern "C" fn ibv_get_device_name(device: *mut ffi::ibv_device) -> *const libc::c_char {
     // SAFETY: devices are never freed.
     unsafe { (&raw const (*device).name).cast() }
 }
 
-pub(super) unsafe extern "C" fn get_device_guid(_device: *mut ffi::ibv_device) -> u64 {
+pub(super) unsafe extern "C" fn ibv_get_device_guid(_device: *mut ffi::ibv_device) -> u64 {
     u64::from_be(0x0102_0304_0506_0708)
 }
 
-pub(super) unsafe extern "C" fn get_device_index(_device: *mut ffi::ibv_device) -> c_int {
+pub(super) unsafe extern "C" fn ibv_get_device_index(_device: *mut ffi::ibv_device) -> c_int {
     7
 }
 
-pub(super) unsafe extern "C" fn open_device(device: *mut ffi::ibv_device) -> *mut ffi::ibv_context {
+pub(super) unsafe extern "C" fn ibv_open_device(device: *mut ffi::ibv_device) -> *mut ffi::ibv_context {
     // SAFETY: the device is one of this provider's, which are never freed.
     let state = unsafe { &(*device.cast::<Device>()).state };
     let (mut inner, failure) = state.enter("open_device", &[]);
@@ -134,25 +134,32 @@ pub(super) unsafe extern "C" fn open_device(device: *mut ffi::ibv_device) -> *mu
     }
     let has = |name: &str| !inner.script.without.contains(name);
     // SAFETY: the table is new, and zero is a value of it.
-    let table = unsafe { &mut *objects::forever::<ffi::verbs_context>() };
+    let table = unsafe { &mut *forever::<ffi::verbs_context>() };
     table.sz = size_of::<ffi::verbs_context>();
-    table.query_port = has("query_port").then_some(query::query_port);
-    table.query_device_ex = has("query_device_ex").then_some(query::query_device_ex);
-    table.query_rt_values = has("query_rt_values").then_some(query::query_rt_values);
-    table.create_cq_ex = has("create_cq_ex").then_some(extended_cq::create_cq_ex);
-    table.modify_cq = has("modify_cq").then_some(completion_control::modify_cq);
-    table.alloc_td = has("alloc_td").then_some(domain::alloc_td);
+    provide! { table, has;
+        query: query_port query_device_ex query_rt_values;
+        extended_cq: create_cq_ex;
+        completion_control: modify_cq;
+        domain: alloc_td alloc_parent_domain;
+        extended_qp: create_qp_ex;
+        srq: create_srq_ex get_srq_num post_srq_ops;
+        xrc: open_xrcd close_xrcd open_qp;
+        memory: advise_mr alloc_null_mr;
+        device_memory: alloc_dm free_dm reg_dm_mr;
+        control: modify_qp_rate_limit;
+        counters: create_counters attach_counters_point_flow read_counters destroy_counters;
+        flow: create_flow_action_esp modify_flow_action_esp destroy_flow_action;
+        work_queue: create_wq modify_wq destroy_wq create_rwq_ind_table destroy_rwq_ind_table;
+    }
     table.dealloc_td = Some(domain::dealloc_td);
-    table.alloc_parent_domain = has("alloc_parent_domain").then_some(domain::alloc_parent_domain);
-    table.create_qp_ex = has("create_qp_ex").then_some(extended_qp::create_qp_ex);
-    super::srq::fill_in(table, has);
-    super::xrc::fill_in(table, has);
-    super::memory::fill_in(table, has);
-    super::window::fill_in(table, has);
-    control::fill_in(table, has);
-    counters::fill_in(table, has);
-    flow::fill_in(table, has);
-    work_queue::fill_in(table, has);
+    table.ibv_create_flow = has("create_flow").then_some(flow::create_flow);
+    table.ibv_destroy_flow = has("destroy_flow").then_some(flow::destroy_flow);
+    provide! { table.context.ops, has;
+        window: alloc_mw dealloc_mw bind_mw;
+        srq: post_srq_recv;
+        completion: req_notify_cq;
+        post: post_send post_recv;
+    }
     table.context.device = device;
     table.context.num_comp_vectors = 1;
     table.context.cmd_fd = -1;
@@ -160,9 +167,6 @@ pub(super) unsafe extern "C" fn open_device(device: *mut ffi::ibv_device) -> *mu
     table.context.async_fd = async_events::opened(&mut inner, address);
     table.context.abi_compat = ptr::without_provenance_mut(usize::MAX);
     table.context.ops.poll_cq = Some(inner.script.poll_cq.unwrap_or(completion::poll_cq));
-    table.context.ops.req_notify_cq = Some(completion::req_notify_cq);
-    table.context.ops.post_send = Some(post::post_send);
-    table.context.ops.post_recv = Some(post::post_recv);
     let context =
         ptr::from_mut(table).wrapping_byte_add(offset_of!(ffi::verbs_context, context)).cast::<ffi::ibv_context>();
     inner.made(Kind::Context, context, &[]);
@@ -173,24 +177,15 @@ pub(super) unsafe extern "C" fn open_device(device: *mut ffi::ibv_device) -> *mu
 pub(super) fn open_last() -> *mut ffi::ibv_context {
     match last() {
         // SAFETY: the device is one of this provider's, which are never freed.
-        Some(device) => unsafe { open_device(device.as_c()) },
+        Some(device) => unsafe { ibv_open_device(device.as_c()) },
         None => ptr::null_mut(),
     }
 }
 
-pub(super) unsafe extern "C" fn close_device(context: *mut ffi::ibv_context) -> c_int {
-    // SAFETY: the context is one of this provider's.
-    let (mut inner, failure) = unsafe { state_of(context) }.enter("close_device", &[("object", context.addr() as u64)]);
-    if let Some(failure) = failure {
-        return failure.minus();
-    }
-    match inner.destroy(Kind::Context, context.addr()) {
-        Ok(()) => {
-            async_events::closed(&mut inner, context.addr());
-            // SAFETY: contexts are never freed, and only the caller has this one now.
-            unsafe { (*context).cmd_fd = CLOSED };
-            0
-        }
-        Err(errno) => Failure::documented(errno).minus(),
-    }
+endings! {
+    ibv_close_device(ffi::ibv_context), |_, context| {
+        async_events::closed(&mut state_of(context).lock(), context.addr());
+        // Only the caller has this context now.
+        (*context).cmd_fd = CLOSED;
+    };
 }

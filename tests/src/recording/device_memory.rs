@@ -7,9 +7,9 @@ use rdma_mummy_sys as ffi;
 use rdma_mummy_sys::since_v44::{ibv_dmah, ibv_dmah_init_attr};
 
 use super::calls::Kind;
-use super::device::state_of;
 use super::memory::register;
-use super::objects::{destroy_object, forever};
+use super::state::Inner;
+use super::stub::{endings, forever, stubs};
 
 /// The size of all device memory.
 pub(super) const DEVICE_MEMORY: usize = 4096;
@@ -20,24 +20,6 @@ struct Memory {
     dm: ffi::ibv_dm,
     len: usize,
     bytes: [u8; DEVICE_MEMORY],
-}
-
-pub(super) unsafe extern "C" fn reg_dm_mr(
-    pd: *mut ffi::ibv_pd,
-    dm: *mut ffi::ibv_dm,
-    offset: u64,
-    length: usize,
-    access: c_uint,
-) -> *mut ffi::ibv_mr {
-    let arguments = [("offset", offset), ("length", length as u64), ("access", access.into())];
-    // SAFETY: guaranteed by the caller; objects are never freed.
-    unsafe {
-        let mr = register("reg_dm_mr", &arguments, pd, ptr::null_mut(), length, &[dm.addr()]);
-        if (*dm).context != (*pd).context {
-            state_of((*pd).context).lock().violation("device memory of another context was registered");
-        }
-        mr
-    }
 }
 
 /// New device memory.
@@ -61,21 +43,37 @@ pub(super) unsafe fn new_dm(context: *mut ffi::ibv_context, len: usize, handle: 
     memory.cast()
 }
 
-pub(super) unsafe extern "C" fn alloc_dm(
-    context: *mut ffi::ibv_context,
-    attr: *mut ffi::ibv_alloc_dm_attr,
-) -> *mut ffi::ibv_dm {
-    // SAFETY: the context is one of this provider's, and the attributes can be read.
+/// The bytes of a copy; without them if it is out of bounds, which is a violation.
+///
+/// # Safety
+///
+/// The memory is one of this provider's.
+unsafe fn bytes(inner: &mut Inner, dm: *mut ffi::ibv_dm, offset: u64, length: usize) -> Option<*mut u8> {
+    let memory = dm.cast::<Memory>();
+    // SAFETY: objects are never freed, and the offset is in bounds.
     unsafe {
-        let attr = &*attr;
-        let arguments =
-            [("length", attr.length as u64), ("log_align", attr.log_align_req.into()), ("mask", attr.comp_mask.into())];
-        let (mut inner, failure) = state_of(context).enter("alloc_dm", &arguments);
-        if let Some(failure) = failure {
-            return failure.null();
+        if offset as usize + length > (*memory).len.min(DEVICE_MEMORY) {
+            inner.violation("a copy exceeded device memory");
+            return None;
         }
-        let handle = inner.handle();
-        let dm = new_dm(context, attr.length, handle);
+        Some((&raw mut (*memory).bytes).cast::<u8>().add(offset as usize))
+    }
+}
+
+stubs! {
+    fn reg_dm_mr(pd: *mut ffi::ibv_pd, dm: *mut ffi::ibv_dm, offset: u64, length: usize, access: c_uint)
+        -> *mut ffi::ibv_mr [offset, length, access] |inner|
+    {
+        if (*dm).context != (*pd).context {
+            inner.violation("device memory of another context was registered");
+        }
+        register(&mut inner, pd, ptr::null_mut(), length, &[dm.addr()])
+    }
+
+    fn alloc_dm(context: *mut ffi::ibv_context, attr: *mut ffi::ibv_alloc_dm_attr) -> *mut ffi::ibv_dm
+        [; @attr: length; log_align = (*attr).log_align_req, mask = (*attr).comp_mask] |inner|
+    {
+        let dm = new_dm(context, (*attr).length, inner.handle());
         if inner.script.without.contains("memcpy_to_dm") {
             ((*dm).memcpy_to_dm, (*dm).memcpy_from_dm, (*dm).comp_mask) = (None, None, 0);
         }
@@ -83,104 +81,39 @@ pub(super) unsafe extern "C" fn alloc_dm(
         inner.made(Kind::DeviceMemory, dm, &[context.addr()]);
         dm
     }
-}
 
-pub(super) unsafe extern "C" fn free_dm(dm: *mut ffi::ibv_dm) -> c_int {
-    // SAFETY: objects are never freed.
-    unsafe { destroy_object((*dm).context, "free_dm", Kind::DeviceMemory, dm.addr()) }
-}
-
-/// Whether a copy is in bounds; otherwise it is a violation.
-///
-/// # Safety
-///
-/// The memory is one of this provider's.
-unsafe fn copies(dm: *mut ffi::ibv_dm, verb: &'static str, offset: u64, length: usize) -> Result<*mut u8, c_int> {
-    // SAFETY: objects are never freed.
-    unsafe {
-        let arguments = [("offset", offset), ("length", length as u64)];
-        let (mut inner, failure) = state_of((*dm).context).enter(verb, &arguments);
-        if let Some(failure) = failure {
-            return Err(failure.code());
-        }
-        let memory = dm.cast::<Memory>();
-        if offset as usize + length > (*memory).len.min(DEVICE_MEMORY) {
-            inner.violation("a copy exceeded device memory");
-            return Err(libc::EFAULT);
-        }
-        Ok((&raw mut (*memory).bytes).cast::<u8>().add(offset as usize))
+    fn memcpy_to_dm(dm: *mut ffi::ibv_dm, offset: u64, from: *const c_void, length: usize) -> c_int
+        [offset, length] |inner|
+    {
+        let Some(to) = bytes(&mut inner, dm, offset, length) else { return libc::EFAULT };
+        to.copy_from(from.cast(), length);
+        0
     }
-}
 
-pub(super) unsafe extern "C" fn memcpy_to_dm(
-    dm: *mut ffi::ibv_dm,
-    offset: u64,
-    from: *const c_void,
-    length: usize,
-) -> c_int {
-    // SAFETY: the memory is one of this provider's, and the bytes can be read.
-    unsafe {
-        match copies(dm, "memcpy_to_dm", offset, length) {
-            Ok(to) => to.copy_from(from.cast(), length),
-            Err(code) => return code,
-        }
+    fn memcpy_from_dm(to: *mut c_void, dm: *mut ffi::ibv_dm, offset: u64, length: usize) -> c_int where dm
+        [offset, length] |inner|
+    {
+        let Some(from) = bytes(&mut inner, dm, offset, length) else { return libc::EFAULT };
+        from.copy_to(to.cast(), length);
+        0
     }
-    0
-}
 
-pub(super) unsafe extern "C" fn memcpy_from_dm(
-    to: *mut c_void,
-    dm: *mut ffi::ibv_dm,
-    offset: u64,
-    length: usize,
-) -> c_int {
-    // SAFETY: the memory is one of this provider's, and the bytes can be written.
-    unsafe {
-        match copies(dm, "memcpy_from_dm", offset, length) {
-            Ok(from) => from.copy_to(to.cast(), length),
-            Err(code) => return code,
-        }
+    fn ibv_dm_export_dmabuf_fd(dm: *mut ffi::ibv_dm) -> c_int [] |_inner| {
+        libc::eventfd(77, libc::EFD_CLOEXEC)
     }
-    0
-}
 
-pub(super) unsafe extern "C" fn dm_export_dmabuf_fd(dm: *mut ffi::ibv_dm) -> c_int {
-    // SAFETY: objects are never freed.
-    let (_inner, failure) = unsafe { state_of((*dm).context) }.enter("dm_export_dmabuf_fd", &[]);
-    match failure {
-        Some(failure) => failure.minus(),
-        // SAFETY: the call takes plain numbers.
-        None => unsafe { libc::eventfd(77, libc::EFD_CLOEXEC) },
-    }
-}
-
-pub(super) unsafe extern "C" fn alloc_dmah(
-    context: *mut ffi::ibv_context,
-    attr: *mut ibv_dmah_init_attr,
-) -> *mut ibv_dmah {
-    // SAFETY: the context is one of this provider's, and the attributes can be read.
-    unsafe {
-        let attr = &*attr;
-        let arguments = [
-            ("mask", attr.comp_mask.into()),
-            ("cpu_id", attr.cpu_id.into()),
-            ("ph", attr.ph.into()),
-            ("tph_mem_type", attr.tph_mem_type.into()),
-        ];
-        let (mut inner, failure) = state_of(context).enter("alloc_dmah", &arguments);
-        if let Some(failure) = failure {
-            return failure.null();
-        }
+    fn ibv_alloc_dmah(context: *mut ffi::ibv_context, attr: *mut ibv_dmah_init_attr) -> *mut ibv_dmah
+        [; @attr: cpu_id, ph, tph_mem_type; mask = (*attr).comp_mask] |inner|
+    {
         // A DMA handle starts with its context; the rest belongs to the library.
         let dmah = forever::<[*mut ffi::ibv_context; 4]>();
         (*dmah)[0] = context;
-        let dmah = dmah.cast::<ibv_dmah>();
         inner.made(Kind::DmaHandle, dmah, &[context.addr()]);
-        dmah
+        dmah.cast()
     }
 }
 
-pub(super) unsafe extern "C" fn dealloc_dmah(dmah: *mut ibv_dmah) -> c_int {
-    // SAFETY: objects are never freed.
-    unsafe { destroy_object((*dmah).context, "dealloc_dmah", Kind::DmaHandle, dmah.addr()) }
+endings! {
+    free_dm(ffi::ibv_dm);
+    ibv_dealloc_dmah(ibv_dmah);
 }

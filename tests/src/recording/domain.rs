@@ -1,14 +1,13 @@
 //! Thread domains, and parent domains with the program's allocator.
 
-use libc::{c_int, c_void};
+use libc::c_void;
 use rdma_mummy_sys as ffi;
 use rdma_mummy_sys::ibv_parent_domain_init_attr_mask as mask;
 
-use super::calls::Kind;
 use super::device::state_of;
 use super::failure::set_errno;
-use super::objects::{destroy_object, forever};
 use super::state::Inner;
+use super::stub::{endings, stubs};
 
 /// The bytes that a completion queue in a parent domain takes from the allocator.
 const SIZE: usize = 4096;
@@ -28,60 +27,36 @@ pub(super) struct Allocator {
     pd_context: *mut c_void,
 }
 
-pub(super) unsafe extern "C" fn alloc_td(
-    context: *mut ffi::ibv_context,
-    attr: *mut ffi::ibv_td_init_attr,
-) -> *mut ffi::ibv_td {
-    // SAFETY: the context is one of this provider's, the attributes can be read, and the domain is new.
-    unsafe {
-        let (mut inner, failure) = state_of(context).enter("alloc_td", &[("comp_mask", (*attr).comp_mask.into())]);
-        if let Some(failure) = failure {
-            return failure.null();
-        }
-        let td = forever::<ffi::ibv_td>();
-        (*td).context = context;
-        inner.made(Kind::ThreadDomain, td, &[context.addr()]);
-        td
+stubs! {
+    fn alloc_td(context: *mut ffi::ibv_context, attr: *mut ffi::ibv_td_init_attr) -> *mut ffi::ibv_td
+        [; @attr: comp_mask] |inner|
+    {
+        inner.create(context, &[context.addr()])
     }
-}
 
-pub(super) unsafe extern "C" fn dealloc_td(td: *mut ffi::ibv_td) -> c_int {
-    // SAFETY: objects are never freed.
-    unsafe { destroy_object((*td).context, "dealloc_td", Kind::ThreadDomain, td.addr()) }
-}
-
-pub(super) unsafe extern "C" fn alloc_parent_domain(
-    context: *mut ffi::ibv_context,
-    attr: *mut ffi::ibv_parent_domain_init_attr,
-) -> *mut ffi::ibv_pd {
-    // SAFETY: the context is one of this provider's, the attributes can be read, and the domain is new.
-    unsafe {
+    fn alloc_parent_domain(context: *mut ffi::ibv_context, attr: *mut ffi::ibv_parent_domain_init_attr)
+        -> *mut ffi::ibv_pd [; @attr: pd, td, comp_mask] |inner|
+    {
         let attr = &*attr;
-        let arguments =
-            [("pd", attr.pd.addr() as u64), ("td", attr.td.addr() as u64), ("comp_mask", attr.comp_mask.into())];
-        let (mut inner, failure) = state_of(context).enter("alloc_parent_domain", &arguments);
-        if let Some(failure) = failure {
-            return failure.null();
+        let mut parents = vec![attr.pd.addr(), attr.td.addr()];
+        parents.retain(|&parent| parent != 0);
+        for &parent in &parents {
+            inner.exists(parent, "alloc_parent_domain");
         }
-        let mut parents = vec![attr.pd.addr()];
-        inner.is_live(Kind::ProtectionDomain, attr.pd.addr(), "alloc_parent_domain");
-        if !attr.td.is_null() {
-            inner.is_live(Kind::ThreadDomain, attr.td.addr(), "alloc_parent_domain");
-            parents.push(attr.td.addr());
-        }
-        let pd = forever::<ffi::ibv_pd>();
-        (*pd).context = context;
+        let pd = inner.create::<ffi::ibv_pd>(context, &parents);
         (*pd).handle = (*attr.pd).handle;
-        inner.made(Kind::ProtectionDomain, pd, &parents);
         let both = mask::IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS.0 | mask::IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT.0;
         if let (Some(alloc), Some(free)) = (attr.alloc, attr.free)
             && attr.comp_mask & both == both
         {
-            let allocator = Allocator { alloc, free, pd, pd_context: attr.pd_context };
-            inner.allocators.insert(pd.addr(), allocator);
+            inner.allocators.insert(pd.addr(), Allocator { alloc, free, pd, pd_context: attr.pd_context });
         }
         pd
     }
+}
+
+endings! {
+    dealloc_td(ffi::ibv_td);
 }
 
 /// The allocator of a parent domain.

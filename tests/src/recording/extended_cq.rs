@@ -7,28 +7,14 @@ use super::calls::Completion;
 use super::completion::{queue_of, set_up};
 use super::device::state_of;
 use super::domain;
-use super::objects::forever;
 use super::state::{Inner, Queue};
+use super::stub::{forever, stubs};
 
-pub(super) unsafe extern "C" fn create_cq_ex(
-    context: *mut ffi::ibv_context,
-    attr: *mut ffi::ibv_cq_init_attr_ex,
-) -> *mut ffi::ibv_cq_ex {
-    // SAFETY: the context is one of this provider's, the attributes can be read, and the queue is new.
-    unsafe {
+stubs! {
+    fn create_cq_ex(context: *mut ffi::ibv_context, attr: *mut ffi::ibv_cq_init_attr_ex) -> *mut ffi::ibv_cq_ex
+        [; @attr: cqe, channel, wc_flags, comp_mask, flags, parent_domain] |inner|
+    {
         let attr = &*attr;
-        let arguments = [
-            ("cqe", attr.cqe.into()),
-            ("channel", attr.channel.addr() as u64),
-            ("wc_flags", attr.wc_flags),
-            ("comp_mask", attr.comp_mask.into()),
-            ("flags", attr.flags.into()),
-            ("parent_domain", attr.parent_domain.addr() as u64),
-        ];
-        let (inner, failure) = state_of(context).enter("create_cq_ex", &arguments);
-        if let Some(failure) = failure {
-            return failure.null();
-        }
         let cq = forever::<ffi::ibv_cq_ex>();
         let in_domain = attr.comp_mask & ffi::ibv_cq_init_attr_mask::IBV_CQ_INIT_ATTR_MASK_PD.0 != 0;
         let allocator = if in_domain { domain::allocator_of(&inner, attr.parent_domain) } else { None };
@@ -46,6 +32,37 @@ pub(super) unsafe extern "C" fn create_cq_ex(
         }
         set_functions(&inner, cq, attr.wc_flags);
         cq
+    }
+
+    fn start_poll(cq: *mut ffi::ibv_cq_ex, _attr: *mut ffi::ibv_poll_cq_attr) -> c_int [] |inner| {
+        let Some(queue) = queue_of(&mut inner, cq.addr(), "start_poll") else { return libc::EINVAL };
+        let twice = queue.polling;
+        queue.polling = advance(queue, cq);
+        let found = queue.polling;
+        inner.output("start_poll: wr_id", &raw mut (*cq).wr_id);
+        inner.output("start_poll: status", &raw mut (*cq).status);
+        if twice {
+            inner.violation("a second poll was started on a queue");
+        }
+        if found { 0 } else { libc::ENOENT }
+    }
+
+    fn next_poll(cq: *mut ffi::ibv_cq_ex) -> c_int [] |inner| {
+        let Some(queue) = queue_of(&mut inner, cq.addr(), "next_poll") else { return libc::EINVAL };
+        let polling = queue.polling;
+        let found = advance(queue, cq);
+        if !polling {
+            inner.violation("next_poll without a poll");
+        }
+        if found { 0 } else { libc::ENOENT }
+    }
+
+    fn end_poll(cq: *mut ffi::ibv_cq_ex) -> () [] |inner| {
+        let Some(queue) = queue_of(&mut inner, cq.addr(), "end_poll") else { return };
+        queue.current = None;
+        if !std::mem::take(&mut queue.polling) {
+            inner.violation("end_poll without a poll");
+        }
     }
 }
 
@@ -103,55 +120,6 @@ unsafe fn advance(queue: &mut Queue, cq: *mut ffi::ibv_cq_ex) -> bool {
         }
     }
     queue.current.is_some()
-}
-
-unsafe extern "C" fn start_poll(cq: *mut ffi::ibv_cq_ex, _attr: *mut ffi::ibv_poll_cq_attr) -> c_int {
-    // SAFETY: objects are never freed.
-    unsafe {
-        let (mut inner, failure) = state_of((*cq).context).enter("start_poll", &[]);
-        if let Some(failure) = failure {
-            return failure.code();
-        }
-        let Some(queue) = queue_of(&mut inner, cq.addr(), "start_poll") else { return libc::EINVAL };
-        let twice = queue.polling;
-        queue.polling = advance(queue, cq);
-        let found = queue.polling;
-        inner.output("start_poll: wr_id", &raw mut (*cq).wr_id);
-        inner.output("start_poll: status", &raw mut (*cq).status);
-        if twice {
-            inner.violation("a second poll was started on a queue");
-        }
-        if found { 0 } else { libc::ENOENT }
-    }
-}
-
-unsafe extern "C" fn next_poll(cq: *mut ffi::ibv_cq_ex) -> c_int {
-    // SAFETY: objects are never freed.
-    unsafe {
-        let (mut inner, failure) = state_of((*cq).context).enter("next_poll", &[]);
-        if let Some(failure) = failure {
-            return failure.code();
-        }
-        let Some(queue) = queue_of(&mut inner, cq.addr(), "next_poll") else { return libc::EINVAL };
-        let polling = queue.polling;
-        let found = advance(queue, cq);
-        if !polling {
-            inner.violation("next_poll without a poll");
-        }
-        if found { 0 } else { libc::ENOENT }
-    }
-}
-
-unsafe extern "C" fn end_poll(cq: *mut ffi::ibv_cq_ex) {
-    // SAFETY: objects are never freed.
-    unsafe {
-        let mut inner = state_of((*cq).context).note("end_poll", &[]);
-        let Some(queue) = queue_of(&mut inner, cq.addr(), "end_poll") else { return };
-        queue.current = None;
-        if !std::mem::take(&mut queue.polling) {
-            inner.violation("end_poll without a poll");
-        }
-    }
 }
 
 /// The completion at the cursor; without one, zeros and a violation.

@@ -7,40 +7,29 @@ use libc::{c_int, c_void};
 use rdma_mummy_sys as ffi;
 use rdma_mummy_sys::ibv_wr_opcode as opcode;
 
-use super::calls::{Kind, Posted};
+use super::calls::Posted;
 use super::device::state_of;
 use super::driver::Fault;
-use super::objects::forever;
-use super::post::{FLUSH, bind_of, execute, read_bytes};
+use super::post::{bind_of, execute, read_bytes};
 use super::qp::{arguments, set_up};
 use super::state::{Inner, Pair};
-use super::work_queue::{create_spreading_qp, is_spreading};
+use super::stub::{arguments, forever, stubs};
+use super::work_queue::{create_spreading_qp, hash_key, is_spreading};
 
-pub(super) unsafe extern "C" fn create_qp_ex(
-    context: *mut ffi::ibv_context,
-    attr: *mut ffi::ibv_qp_init_attr_ex,
-) -> *mut ffi::ibv_qp {
-    // SAFETY: the context is one of this provider's, the attributes can be read, and the queue pair is new. The plain
-    // attributes are the first part of the extended ones.
-    unsafe {
+stubs! {
+    fn create_qp_ex(context: *mut ffi::ibv_context, attr: *mut ffi::ibv_qp_init_attr_ex) -> *mut ffi::ibv_qp
+        [; ..arguments_ex(&*attr)] |inner|
+    {
         let cap = &raw mut (*attr).cap;
         let attr = &*attr;
         if is_spreading(attr) {
-            return create_spreading_qp(context, attr);
+            return create_spreading_qp(&mut inner, context, attr);
         }
-        if attr.comp_mask & ffi::ibv_qp_init_attr_mask::IBV_QP_INIT_ATTR_XRCD.0 != 0 {
-            return super::xrc::create_recv_qp(context, attr);
-        }
-        let [t, a, b, c, d, e] = arguments(&attr.cap, attr.qp_type);
-        let [flags, header, qpn] = [attr.create_flags, attr.max_tso_header.into(), attr.source_qpn].map(u64::from);
-        let more = [("create_flags", flags), ("max_tso_header", header), ("source_qpn", qpn)];
-        let mask = ("comp_mask", attr.comp_mask.into());
-        let arguments = [t, a, b, c, d, e, mask, ("send_ops_flags", attr.send_ops_flags), more[0], more[1], more[2]];
-        let (mut inner, failure) = state_of(context).enter("create_qp_ex", &arguments);
-        if let Some(failure) = failure {
-            return failure.null();
+        if is_xrc_receiver(attr) {
+            return super::xrc::create_recv_qp(&mut inner, context, attr.xrcd);
         }
         let qp = forever::<ffi::ibv_qp_ex_since_v44>().cast::<ffi::ibv_qp_ex>();
+        // The plain attributes are the first part of the extended ones.
         set_up(&mut inner, qp.cast(), attr.pd, &*std::ptr::from_ref(attr).cast());
         set_functions(&inner, qp, attr.send_ops_flags);
         set_functions_since_v44(&inner, qp.cast(), attr.send_ops_flags);
@@ -49,8 +38,36 @@ pub(super) unsafe extern "C" fn create_qp_ex(
     }
 }
 
-pub(super) unsafe extern "C" fn qp_to_qp_ex(qp: *mut ffi::ibv_qp) -> *mut ffi::ibv_qp_ex {
-    // SAFETY: objects are never freed, and all have room for an extended queue pair.
+fn is_xrc_receiver(attr: &ffi::ibv_qp_init_attr_ex) -> bool {
+    attr.comp_mask & ffi::ibv_qp_init_attr_mask::IBV_QP_INIT_ATTR_XRCD.0 != 0
+}
+
+/// The attributes that the mask selects.
+///
+/// # Safety
+///
+/// The hash key can be read.
+unsafe fn arguments_ex(attr: &ffi::ibv_qp_init_attr_ex) -> Vec<(&'static str, u64)> {
+    let (attr, hash): (*const _, *const _) = (attr, &raw const attr.rx_hash_conf);
+    // SAFETY: both were references, and the caller guarantees the rest.
+    unsafe {
+        if is_spreading(&*attr) {
+            return arguments!(
+                ; @attr: comp_mask, qp_type, pd, rwq_ind_tbl;
+                @hash: rx_hash_function, rx_hash_key_len, rx_hash_fields_mask; ..hash_key(&*hash)
+            );
+        }
+        if is_xrc_receiver(&*attr) {
+            return arguments!(; @attr: comp_mask, qp_type, xrcd).to_vec();
+        }
+        let plain = arguments(&(*attr).cap, (*attr).qp_type);
+        arguments!(; @attr: comp_mask, send_ops_flags, create_flags, max_tso_header, source_qpn; ..plain)
+    }
+}
+
+/// Cannot fail. All queue pairs have room for an extended one.
+pub(super) unsafe extern "C" fn ibv_qp_to_qp_ex(qp: *mut ffi::ibv_qp) -> *mut ffi::ibv_qp_ex {
+    // SAFETY: objects are never freed.
     let inner = unsafe { state_of((*qp).context) }.note("qp_to_qp_ex", &[]);
     if inner.script.without.contains("qp_to_qp_ex") { std::ptr::null_mut() } else { qp.cast() }
 }
@@ -134,7 +151,7 @@ const IBV_QP_EX_WITH_FLUSH: u64 = 1 << 11;
 unsafe fn with_pair(qp: *mut ffi::ibv_qp_ex, verb: &'static str, step: impl FnOnce(&mut Pair) -> Option<&'static str>) {
     // SAFETY: objects are never freed.
     let mut inner = unsafe { state_of((*qp).qp_base.context) }.note(verb, &[]);
-    if inner.is_live(Kind::QueuePair, qp.addr(), verb)
+    if inner.exists(qp.addr(), verb)
         && let Some(violation) = inner.pairs.get_mut(&qp.addr()).and_then(step)
     {
         inner.violation(format!("{verb}: {violation}"));
@@ -205,22 +222,12 @@ unsafe extern "C" fn wr_complete(qp: *mut ffi::ibv_qp_ex) -> c_int {
     }
 }
 
-/// Starts a request of the batch that needs data.
-///
-/// # Safety
-///
-/// `qp` is a queue pair of this provider.
-unsafe fn begin(qp: *mut ffi::ibv_qp_ex, verb: &'static str, code: opcode, request: Posted) {
-    // SAFETY: guaranteed by the caller.
-    unsafe { begin_request(qp, verb, code, request, true) }
-}
-
 /// Starts a request of the batch; `has_data` if its data comes next.
 ///
 /// # Safety
 ///
 /// `qp` is a queue pair of this provider.
-unsafe fn begin_request(qp: *mut ffi::ibv_qp_ex, verb: &'static str, code: opcode, request: Posted, has_data: bool) {
+unsafe fn begin(qp: *mut ffi::ibv_qp_ex, verb: &'static str, code: opcode, request: Posted, has_data: bool) {
     // SAFETY: objects are never freed.
     let (wr_id, flags, qp_type) =
         unsafe { ((*qp).wr_id, (*qp).wr_flags & !ffi::ibv_send_flags::IBV_SEND_INLINE.0, (*qp).qp_base.qp_type) };
@@ -248,105 +255,67 @@ unsafe fn begin_request(qp: *mut ffi::ibv_qp_ex, verb: &'static str, code: opcod
     }
 }
 
-unsafe extern "C" fn wr_send(qp: *mut ffi::ibv_qp_ex) {
-    // SAFETY: as for each function below: only queue pairs of this provider have this function.
-    unsafe { begin(qp, "wr_send", opcode::IBV_WR_SEND, Posted::default()) }
+/// The functions that start a request, and the parts of the request.
+macro_rules! operations {
+    ($has_data:literal: $($name:ident($qp:ident $(, $arg:ident: $Type:ty)*) $opcode:ident |$of:ident| $request:block)*) => { $(
+        unsafe extern "C" fn $name($qp: *mut ffi::ibv_qp_ex $(, $arg: $Type)*) {
+            // SAFETY: only queue pairs of this provider have this function; what the request points to can be read.
+            unsafe {
+                let mut $of = Posted::default();
+                $request
+                begin($qp, stringify!($name), opcode::$opcode, $of, $has_data);
+            }
+        }
+    )* };
 }
 
-unsafe extern "C" fn wr_send_imm(qp: *mut ffi::ibv_qp_ex, imm_data: u32) {
-    let request = Posted { imm_data: Some(u32::from_be(imm_data)), ..Posted::default() };
-    // SAFETY: see above.
-    unsafe { begin(qp, "wr_send_imm", opcode::IBV_WR_SEND_WITH_IMM, request) }
-}
-
-unsafe extern "C" fn wr_rdma_write(qp: *mut ffi::ibv_qp_ex, rkey: u32, remote_addr: u64) {
-    let request = Posted { rkey, remote_addr, ..Posted::default() };
-    // SAFETY: see above.
-    unsafe { begin(qp, "wr_rdma_write", opcode::IBV_WR_RDMA_WRITE, request) }
-}
-
-unsafe extern "C" fn wr_rdma_write_imm(qp: *mut ffi::ibv_qp_ex, rkey: u32, remote_addr: u64, imm_data: u32) {
-    let request = Posted { rkey, remote_addr, imm_data: Some(u32::from_be(imm_data)), ..Posted::default() };
-    // SAFETY: see above.
-    unsafe { begin(qp, "wr_rdma_write_imm", opcode::IBV_WR_RDMA_WRITE_WITH_IMM, request) }
-}
-
-unsafe extern "C" fn wr_rdma_read(qp: *mut ffi::ibv_qp_ex, rkey: u32, remote_addr: u64) {
-    let request = Posted { rkey, remote_addr, ..Posted::default() };
-    // SAFETY: see above.
-    unsafe { begin(qp, "wr_rdma_read", opcode::IBV_WR_RDMA_READ, request) }
-}
-
-unsafe extern "C" fn wr_atomic_cmp_swp(qp: *mut ffi::ibv_qp_ex, rkey: u32, remote_addr: u64, compare: u64, swap: u64) {
-    let request = Posted { rkey, remote_addr, operands: (compare, swap), ..Posted::default() };
-    // SAFETY: see above.
-    unsafe { begin(qp, "wr_atomic_cmp_swp", opcode::IBV_WR_ATOMIC_CMP_AND_SWP, request) }
-}
-
-unsafe extern "C" fn wr_atomic_fetch_add(qp: *mut ffi::ibv_qp_ex, rkey: u32, remote_addr: u64, add: u64) {
-    let request = Posted { rkey, remote_addr, operands: (add, 0), ..Posted::default() };
-    // SAFETY: see above.
-    unsafe { begin(qp, "wr_atomic_fetch_add", opcode::IBV_WR_ATOMIC_FETCH_AND_ADD, request) }
-}
-
-unsafe extern "C" fn wr_send_inv(qp: *mut ffi::ibv_qp_ex, invalidate_rkey: u32) {
-    let request = Posted { invalidate_rkey: Some(invalidate_rkey), ..Posted::default() };
-    // SAFETY: see above.
-    unsafe { begin(qp, "wr_send_inv", opcode::IBV_WR_SEND_WITH_INV, request) }
-}
-
-unsafe extern "C" fn wr_send_tso(qp: *mut ffi::ibv_qp_ex, header: *mut c_void, length: u16, mss: u16) {
-    // SAFETY: see above; this number of bytes can be read.
-    unsafe {
-        let quiet = state_of((*qp).qp_base.context).is_quiet();
-        let segments = (!quiet).then(|| (read_bytes(header, length.into()), mss));
-        begin(qp, "wr_send_tso", opcode::IBV_WR_TSO, Posted { segments, ..Posted::default() });
+operations! { true:
+    wr_send(qp) IBV_WR_SEND |_request| {}
+    wr_send_imm(qp, imm_data: u32) IBV_WR_SEND_WITH_IMM |request| { request.imm_data = Some(u32::from_be(imm_data)); }
+    wr_rdma_write(qp, rkey: u32, remote_addr: u64) IBV_WR_RDMA_WRITE |request| {
+        (request.rkey, request.remote_addr) = (rkey, remote_addr);
+    }
+    wr_rdma_write_imm(qp, rkey: u32, remote_addr: u64, imm_data: u32) IBV_WR_RDMA_WRITE_WITH_IMM |request| {
+        (request.rkey, request.remote_addr) = (rkey, remote_addr);
+        request.imm_data = Some(u32::from_be(imm_data));
+    }
+    wr_rdma_read(qp, rkey: u32, remote_addr: u64) IBV_WR_RDMA_READ |request| {
+        (request.rkey, request.remote_addr) = (rkey, remote_addr);
+    }
+    wr_atomic_cmp_swp(qp, rkey: u32, remote_addr: u64, compare: u64, swap: u64) IBV_WR_ATOMIC_CMP_AND_SWP |request| {
+        (request.rkey, request.remote_addr, request.operands) = (rkey, remote_addr, (compare, swap));
+    }
+    wr_atomic_fetch_add(qp, rkey: u32, remote_addr: u64, add: u64) IBV_WR_ATOMIC_FETCH_AND_ADD |request| {
+        (request.rkey, request.remote_addr, request.operands) = (rkey, remote_addr, (add, 0));
+    }
+    wr_send_inv(qp, invalidate_rkey: u32) IBV_WR_SEND_WITH_INV |request| {
+        request.invalidate_rkey = Some(invalidate_rkey);
+    }
+    wr_send_tso(qp, header: *mut c_void, length: u16, mss: u16) IBV_WR_TSO |request| {
+        if !state_of((*qp).qp_base.context).is_quiet() {
+            request.segments = Some((read_bytes(header, length.into()), mss));
+        }
     }
 }
 
-unsafe extern "C" fn wr_local_inv(qp: *mut ffi::ibv_qp_ex, invalidate_rkey: u32) {
-    let request = Posted { invalidate_rkey: Some(invalidate_rkey), ..Posted::default() };
-    // SAFETY: see above.
-    unsafe { begin_request(qp, "wr_local_inv", opcode::IBV_WR_LOCAL_INV, request, false) }
-}
-
-unsafe extern "C" fn wr_bind_mw(
-    qp: *mut ffi::ibv_qp_ex,
-    mw: *mut ffi::ibv_mw,
-    rkey: u32,
-    info: *const ffi::ibv_mw_bind_info,
-) {
-    // SAFETY: see above; the information can be read.
-    unsafe {
+operations! { false:
+    wr_local_inv(qp, invalidate_rkey: u32) IBV_WR_LOCAL_INV |request| {
+        request.invalidate_rkey = Some(invalidate_rkey);
+    }
+    wr_bind_mw(qp, mw: *mut ffi::ibv_mw, rkey: u32, info: *const ffi::ibv_mw_bind_info) IBV_WR_BIND_MW |request| {
         let mut inner = state_of((*qp).qp_base.context).lock();
-        inner.is_live(Kind::MemoryWindow, mw.addr(), "wr_bind_mw");
-        inner.is_live(Kind::MemoryRegion, (*info).mr.addr(), "wr_bind_mw");
-        drop(inner);
-        let request = Posted { bind: Some(bind_of(mw, rkey, &*info)), ..Posted::default() };
-        begin_request(qp, "wr_bind_mw", opcode::IBV_WR_BIND_MW, request, false);
+        inner.exists(mw.addr(), "wr_bind_mw");
+        inner.exists((*info).mr.addr(), "wr_bind_mw");
+        request.bind = Some(bind_of(mw, rkey, &*info));
     }
-}
-
-unsafe extern "C" fn wr_atomic_write(qp: *mut ffi::ibv_qp_ex, rkey: u32, remote_addr: u64, value: *const c_void) {
-    // SAFETY: see above; eight bytes can be read.
-    unsafe {
-        let atomic = Some(value.cast::<[u8; 8]>().read());
-        let request = Posted { rkey, remote_addr, atomic, length: 8, ..Posted::default() };
-        begin_request(qp, "wr_atomic_write", opcode::IBV_WR_ATOMIC_WRITE, request, false);
+    wr_atomic_write(qp, rkey: u32, remote_addr: u64, value: *const c_void) IBV_WR_ATOMIC_WRITE |request| {
+        request.atomic = Some(value.cast::<[u8; 8]>().read());
+        (request.rkey, request.remote_addr, request.length) = (rkey, remote_addr, 8);
     }
-}
-
-unsafe extern "C" fn wr_flush(
-    qp: *mut ffi::ibv_qp_ex,
-    rkey: u32,
-    remote_addr: u64,
-    length: usize,
-    placement: u8,
-    level: u8,
-) {
-    let request = Posted { rkey, remote_addr, flush: Some((length as u64, placement, level)), ..Posted::default() };
-    // SAFETY: see above.
-    unsafe { begin_request(qp, "wr_flush", FLUSH, request, false) }
+    wr_flush(qp, rkey: u32, remote_addr: u64, length: usize, placement: u8, level: u8) IBV_WR_FLUSH |request| {
+        (request.rkey, request.remote_addr) = (rkey, remote_addr);
+        request.flush = Some((length as u64, placement, level));
+    }
 }
 
 /// Sets the address of the batch's last request.
@@ -376,7 +345,7 @@ unsafe fn address(qp: *mut ffi::ibv_qp_ex, verb: &'static str, of: ffi::ibv_qp_t
 unsafe extern "C" fn wr_set_ud_addr(qp: *mut ffi::ibv_qp_ex, ah: *mut ffi::ibv_ah, remote_qpn: u32, remote_qkey: u32) {
     // SAFETY: see above; the handle is looked up by its address and not dereferenced.
     unsafe {
-        state_of((*qp).qp_base.context).lock().is_live(Kind::AddressHandle, ah.addr(), "wr_set_ud_addr");
+        state_of((*qp).qp_base.context).lock().exists(ah.addr(), "wr_set_ud_addr");
         address(qp, "wr_set_ud_addr", ffi::ibv_qp_type::IBV_QPT_UD, |request| {
             request.datagram = Some((ah.addr() as u64, remote_qpn, remote_qkey));
         });

@@ -3,61 +3,49 @@
 
 use std::slice;
 
-use libc::{c_int, c_void};
+use libc::c_int;
 use rdma_mummy_sys as ffi;
 use rdma_mummy_sys::ibv_flow_spec_type as kind;
 
-use super::calls::Kind;
-use super::device::state_of;
-use super::objects::{destroy_object, forever};
 use super::state::Inner;
+use super::stub::{arguments, endings, stubs};
 
-/// Adds the verbs of this file to the extended table.
-pub(super) fn fill_in(table: &mut ffi::verbs_context, has: impl Fn(&str) -> bool) {
-    table.ibv_create_flow = has("create_flow").then_some(create_flow);
-    table.ibv_destroy_flow = has("destroy_flow").then_some(destroy_flow);
-    table.create_flow_action_esp = has("create_flow_action_esp").then_some(create_flow_action_esp);
-    table.modify_flow_action_esp = has("modify_flow_action_esp").then_some(modify_flow_action_esp);
-    table.destroy_flow_action = has("destroy_flow_action").then_some(destroy_flow_action);
-}
-
-pub(super) unsafe extern "C" fn create_flow(qp: *mut ffi::ibv_qp, attr: *mut ffi::ibv_flow_attr) -> *mut ffi::ibv_flow {
-    // SAFETY: objects are never freed; the attributes are followed by the stated number of specifications.
-    unsafe {
-        let ffi::ibv_flow_attr { comp_mask, type_, size, priority, num_of_specs, port, flags } = *attr;
-        let arguments = [
-            ("qp", qp.addr() as u64),
-            ("comp_mask", comp_mask.into()),
-            ("type", type_.0.into()),
-            ("size", size.into()),
-            ("priority", priority.into()),
-            ("num_of_specs", num_of_specs.into()),
-            ("port", port.into()),
-            ("flags", flags.into()),
-        ];
-        let (mut inner, failure) = state_of((*qp).context).enter("create_flow", &arguments);
-        if let Some(failure) = failure {
-            return failure.null();
-        }
-        inner.bytes.push(slice::from_raw_parts(attr.cast(), size.into()).to_vec());
+stubs! {
+    fn create_flow(qp: *mut ffi::ibv_qp, attr: *mut ffi::ibv_flow_attr) -> *mut ffi::ibv_flow
+        [qp; @attr: comp_mask, type_, size, priority, num_of_specs, port, flags] |inner|
+    {
+        let size = usize::from((*attr).size);
+        inner.bytes.push(slice::from_raw_parts(attr.cast(), size).to_vec());
         let mut parents = vec![qp.addr()];
         let mut spec = attr.add(1).cast::<u8>();
-        for _ in 0..num_of_specs {
+        for _ in 0..(*attr).num_of_specs {
             parents.extend(named_by(&mut inner, spec));
             spec = spec.add((*spec.cast::<ffi::ibv_flow_spec_action_drop>()).size.into());
         }
-        if spec.addr() - attr.addr() != usize::from(size) {
+        if spec.addr() - attr.addr() != size {
             inner.violation(format!("a flow states {size} bytes and has {}", spec.addr() - attr.addr()));
         }
-        if !inner.is_live(Kind::QueuePair, qp.addr(), "create_flow") {
-            return super::script::Failure::documented(libc::EINVAL).null();
-        }
-        let flow = forever::<ffi::ibv_flow>();
-        (*flow).context = (*qp).context;
+        let flow = inner.create::<ffi::ibv_flow>((*qp).context, &parents);
         (*flow).handle = inner.handle();
-        inner.made(Kind::Flow, flow, &parents);
         flow
     }
+
+    fn create_flow_action_esp(context: *mut ffi::ibv_context, attr: *mut ffi::ibv_flow_action_esp_attr)
+        -> *mut ffi::ibv_flow_action [; ..esp_arguments(attr)] |inner|
+    {
+        inner.create(context, &[context.addr()])
+    }
+
+    fn modify_flow_action_esp(action: *mut ffi::ibv_flow_action, attr: *mut ffi::ibv_flow_action_esp_attr) -> c_int
+        [; ..esp_arguments(attr)] |_inner|
+    {
+        0
+    }
+}
+
+endings! {
+    destroy_flow(ffi::ibv_flow);
+    destroy_flow_action(ffi::ibv_flow_action);
 }
 
 /// The object of a specification, if it exists.
@@ -67,23 +55,14 @@ pub(super) unsafe extern "C" fn create_flow(qp: *mut ffi::ibv_qp, attr: *mut ffi
 /// A specification begins at `spec`.
 unsafe fn named_by(inner: &mut Inner, spec: *const u8) -> Option<usize> {
     // SAFETY: guaranteed by the caller; all specifications begin like this one, and the type determines the rest.
-    let (named, object) = unsafe {
+    let object = unsafe {
         match (*spec.cast::<ffi::ibv_flow_spec_action_drop>()).type_ {
-            kind::IBV_FLOW_SPEC_ACTION_HANDLE => {
-                (Kind::FlowAction, (*spec.cast::<ffi::ibv_flow_spec_action_handle>()).action.addr())
-            }
-            kind::IBV_FLOW_SPEC_ACTION_COUNT => {
-                (Kind::Counters, (*spec.cast::<ffi::ibv_flow_spec_counter_action>()).counters.addr())
-            }
+            kind::IBV_FLOW_SPEC_ACTION_HANDLE => (*spec.cast::<ffi::ibv_flow_spec_action_handle>()).action.addr(),
+            kind::IBV_FLOW_SPEC_ACTION_COUNT => (*spec.cast::<ffi::ibv_flow_spec_counter_action>()).counters.addr(),
             _ => return None,
         }
     };
-    inner.is_live(named, object, "create_flow").then_some(object)
-}
-
-pub(super) unsafe extern "C" fn destroy_flow(flow: *mut ffi::ibv_flow) -> c_int {
-    // SAFETY: objects are never freed.
-    unsafe { destroy_object((*flow).context, "destroy_flow", Kind::Flow, flow.addr()) }
+    inner.exists(object, "create_flow").then_some(object)
 }
 
 /// The contents of the attributes, including what they point to; absent fields are omitted.
@@ -94,76 +73,25 @@ pub(super) unsafe extern "C" fn destroy_flow(flow: *mut ffi::ibv_flow) -> c_int 
 unsafe fn esp_arguments(attr: *const ffi::ibv_flow_action_esp_attr) -> Vec<(&'static str, u64)> {
     // SAFETY: guaranteed by the caller; protocols and lengths determine the pointers' types.
     unsafe {
-        let attr = &*attr;
-        let mut arguments: Vec<(&'static str, u64)> = vec![
-            ("keymat_proto", attr.keymat_proto.0.into()),
-            ("keymat_len", attr.keymat_len.into()),
-            ("replay_proto", attr.replay_proto.0.into()),
-            ("replay_len", attr.replay_len.into()),
-            ("encap", attr.esp_encap.addr() as u64),
-            ("comp_mask", attr.comp_mask.into()),
-            ("esn", attr.esn.into()),
-        ];
-        if let Some(esp) = attr.esp_attr.as_ref() {
-            arguments.extend([
-                ("spi", u64::from(esp.spi)),
-                ("seq", esp.seq.into()),
-                ("tfc_pad", esp.tfc_pad.into()),
-                ("flags", esp.flags.into()),
-                ("hard_limit_pkts", esp.hard_limit_pkts),
-            ]);
+        let mut all = arguments!(
+            ; @attr: keymat_proto, keymat_len, replay_proto, replay_len; encap = (*attr).esp_encap,
+            comp_mask = (*attr).comp_mask, esn = (*attr).esn
+        )
+        .to_vec();
+        let esp = (*attr).esp_attr;
+        if !esp.is_null() {
+            all.extend(arguments!(; @esp: spi, seq, tfc_pad, flags, hard_limit_pkts));
         }
-        if let Some(key) = attr.keymat_ptr.cast::<ffi::ib_uverbs_flow_action_esp_keymat_aes_gcm>().as_ref() {
-            arguments.extend([
-                ("iv", key.iv),
-                ("iv_algo", key.iv_algo.into()),
-                ("salt", key.salt.into()),
-                ("icv_len", key.icv_len.into()),
-                ("key_len", key.key_len.into()),
-            ]);
-            let bytes = key.aes_key.as_ptr().cast::<u8>();
-            arguments.extend((0..key.key_len as usize).map(|index| ("key", u64::from(*bytes.add(index)))));
+        let key = (*attr).keymat_ptr.cast::<ffi::ib_uverbs_flow_action_esp_keymat_aes_gcm>();
+        if !key.is_null() {
+            all.extend(arguments!(; @key: iv, iv_algo, salt, icv_len, key_len));
+            let bytes = (&raw const (*key).aes_key).cast::<u8>();
+            all.extend((0..(*key).key_len as usize).map(|index| ("key", u64::from(*bytes.add(index)))));
         }
-        if let Some(replay) = attr.replay_ptr.cast::<ffi::ib_uverbs_flow_action_esp_replay_bmp>().as_ref() {
-            arguments.push(("replay_size", replay.size.into()));
+        let replay = (*attr).replay_ptr.cast::<ffi::ib_uverbs_flow_action_esp_replay_bmp>();
+        if !replay.is_null() {
+            all.extend(arguments!(; replay_size = (*replay).size));
         }
-        arguments
+        all
     }
-}
-
-pub(super) unsafe extern "C" fn create_flow_action_esp(
-    context: *mut ffi::ibv_context,
-    attr: *mut ffi::ibv_flow_action_esp_attr,
-) -> *mut ffi::ibv_flow_action {
-    // SAFETY: the context is one of this provider's, the attributes can be read, and the action is new.
-    unsafe {
-        let (mut inner, failure) = state_of(context).enter("create_flow_action_esp", &esp_arguments(attr));
-        if let Some(failure) = failure {
-            return failure.null();
-        }
-        // As with drivers, more fields follow those of the header.
-        let action = forever::<[*mut c_void; 2]>().cast::<ffi::ibv_flow_action>();
-        (*action).context = context;
-        inner.made(Kind::FlowAction, action, &[context.addr()]);
-        action
-    }
-}
-
-pub(super) unsafe extern "C" fn modify_flow_action_esp(
-    action: *mut ffi::ibv_flow_action,
-    attr: *mut ffi::ibv_flow_action_esp_attr,
-) -> c_int {
-    // SAFETY: objects are never freed, and the attributes can be read.
-    unsafe {
-        let (mut inner, failure) = state_of((*action).context).enter("modify_flow_action_esp", &esp_arguments(attr));
-        if let Some(failure) = failure {
-            return failure.code();
-        }
-        if inner.is_live(Kind::FlowAction, action.addr(), "modify_flow_action_esp") { 0 } else { libc::EINVAL }
-    }
-}
-
-pub(super) unsafe extern "C" fn destroy_flow_action(action: *mut ffi::ibv_flow_action) -> c_int {
-    // SAFETY: objects are never freed.
-    unsafe { destroy_object((*action).context, "destroy_flow_action", Kind::FlowAction, action.addr()) }
 }

@@ -9,9 +9,10 @@ use rdma_mummy_sys as ffi;
 use rdma_mummy_sys::load::ibverbs::IbverbsTable;
 
 use super::calls::Kind;
-use super::device::{self, state_of};
+use super::device;
 use super::device_memory::{DEVICE_MEMORY, new_dm};
-use super::objects::forever;
+use super::state::Inner;
+use super::stub::{forever, stubs};
 
 thread_local! {
     /// Calls without an object, which belong to no device: name, first argument and second argument.
@@ -76,78 +77,45 @@ unsafe extern "C" fn dofork_range(base: *mut c_void, size: usize) -> c_int {
     loose("dofork_range", base.addr(), size)
 }
 
-/// Creates a second object for an existing one, for any handle.
-///
-/// # Safety
-///
-/// The context is one of this provider's.
-unsafe fn import<T>(
-    verb: &'static str,
-    context: *mut ffi::ibv_context,
-    handle: u32,
-    parent: usize,
-    make: impl FnOnce() -> *mut T,
-) -> *mut T {
-    // SAFETY: guaranteed by the caller.
-    let (mut inner, failure) = unsafe { state_of(context) }.enter(verb, &[("handle", handle.into())]);
-    if let Some(failure) = failure {
-        return failure.null();
+stubs! {
+    fn ibv_import_pd(context: *mut ffi::ibv_context, handle: u32) -> *mut ffi::ibv_pd [handle] |inner| {
+        let pd = forever::<ffi::ibv_pd>();
+        ((*pd).context, (*pd).handle) = (context, handle);
+        inner.made(Kind::Import, pd, &[context.addr()]);
+        pd
     }
-    let object = make();
-    inner.made(Kind::Import, object, &[parent]);
-    object
-}
 
-/// # Safety
-///
-/// The context is one of this provider's.
-unsafe fn unimport(context: *mut ffi::ibv_context, verb: &'static str, object: usize) {
-    // SAFETY: guaranteed by the caller.
-    let mut inner = unsafe { state_of(context) }.note(verb, &[("object", object as u64)]);
-    if inner.destroy(Kind::Import, object).is_err() {
-        inner.violation("an import that is in use or does not exist was released");
+    fn ibv_import_mr(pd: *mut ffi::ibv_pd, handle: u32) -> *mut ffi::ibv_mr [handle] |inner| {
+        let mr = forever::<ffi::ibv_mr>();
+        ((*mr).context, (*mr).pd, (*mr).handle) = ((*pd).context, pd, handle);
+        ((*mr).length, (*mr).lkey, (*mr).rkey) = (64, 71, 72);
+        inner.made(Kind::Import, mr, &[pd.addr()]);
+        mr
     }
-}
 
-pub(super) unsafe extern "C" fn import_pd(context: *mut ffi::ibv_context, handle: u32) -> *mut ffi::ibv_pd {
-    // SAFETY: the context is one of this provider's, and the domain is new.
-    unsafe {
-        import("import_pd", context, handle, context.addr(), || {
-            let pd = forever::<ffi::ibv_pd>();
-            ((*pd).context, (*pd).handle) = (context, handle);
-            pd
-        })
+    fn ibv_import_dm(context: *mut ffi::ibv_context, handle: u32) -> *mut ffi::ibv_dm [handle] |inner| {
+        let dm = new_dm(context, DEVICE_MEMORY, handle);
+        inner.made(Kind::Import, dm, &[context.addr()]);
+        dm
+    }
+
+    fn ibv_unimport_pd(pd: *mut ffi::ibv_pd) -> () [; object = pd] |inner| {
+        inner.unimport(pd.addr());
+    }
+
+    fn ibv_unimport_mr(mr: *mut ffi::ibv_mr) -> () [; object = mr] |inner| {
+        inner.unimport(mr.addr());
+    }
+
+    fn ibv_unimport_dm(dm: *mut ffi::ibv_dm) -> () [; object = dm] |inner| {
+        inner.unimport(dm.addr());
     }
 }
 
-pub(super) unsafe extern "C" fn unimport_pd(pd: *mut ffi::ibv_pd) {
-    // SAFETY: objects are never freed.
-    unsafe { unimport((*pd).context, "unimport_pd", pd.addr()) }
-}
-
-pub(super) unsafe extern "C" fn import_mr(pd: *mut ffi::ibv_pd, handle: u32) -> *mut ffi::ibv_mr {
-    // SAFETY: the domain is one of this provider's, and the region is new.
-    unsafe {
-        import("import_mr", (*pd).context, handle, pd.addr(), || {
-            let mr = forever::<ffi::ibv_mr>();
-            ((*mr).context, (*mr).pd, (*mr).handle) = ((*pd).context, pd, handle);
-            ((*mr).length, (*mr).lkey, (*mr).rkey) = (64, 71, 72);
-            mr
-        })
+impl Inner {
+    fn unimport(&mut self, object: usize) {
+        if self.destroy(Kind::Import, object).is_err() {
+            self.violation("an import that is in use or does not exist was released");
+        }
     }
-}
-
-pub(super) unsafe extern "C" fn unimport_mr(mr: *mut ffi::ibv_mr) {
-    // SAFETY: objects are never freed.
-    unsafe { unimport((*mr).context, "unimport_mr", mr.addr()) }
-}
-
-pub(super) unsafe extern "C" fn import_dm(context: *mut ffi::ibv_context, handle: u32) -> *mut ffi::ibv_dm {
-    // SAFETY: the context is one of this provider's.
-    unsafe { import("import_dm", context, handle, context.addr(), || new_dm(context, DEVICE_MEMORY, handle)) }
-}
-
-pub(super) unsafe extern "C" fn unimport_dm(dm: *mut ffi::ibv_dm) {
-    // SAFETY: objects are never freed.
-    unsafe { unimport((*dm).context, "unimport_dm", dm.addr()) }
 }

@@ -3,9 +3,8 @@
 //! `without` accepts the names of libmlx5's functions, `mlx5dv_is_supported` (the device is another vendor's),
 //! `atomics`, and `dci_streams` (not reported).
 
-use std::collections::BTreeMap;
 use std::ptr;
-use std::sync::{Mutex, Once, PoisonError};
+use std::sync::Once;
 
 use libc::c_int;
 use rdma_mummy_sys as ffi;
@@ -15,16 +14,11 @@ use rdma_mummy_sys::mlx5dv::{
     mlx5dv_qp_init_attr_mask as mask,
 };
 
-use super::device::state_of;
 use super::extended_qp::set_functions;
-use super::failure::set_errno;
-use super::objects::forever;
 use super::qp::{arguments, set_up};
 use super::state::Device;
-use super::vendor;
-
-/// Maps between a queue pair and mlx5's part of it. The parts are allocated separately, because their layout is opaque.
-static PARTS: Mutex<BTreeMap<usize, usize>> = Mutex::new(BTreeMap::new());
+use super::stub::{arguments, forever, stubs};
+use super::vendor::{address, counterpart, join};
 
 /// Makes this the system's libmlx5.
 ///
@@ -36,9 +30,9 @@ pub fn install_mlx5() {
     ONCE.call_once(|| {
         let table = Mlx5Table {
             mlx5dv_is_supported: Some(is_supported),
-            mlx5dv_query_device: Some(query_device),
-            mlx5dv_get_clock_info: Some(get_clock_info),
-            mlx5dv_create_qp: Some(create_qp),
+            mlx5dv_query_device: Some(mlx5dv_query_device),
+            mlx5dv_get_clock_info: Some(mlx5dv_get_clock_info),
+            mlx5dv_create_qp: Some(mlx5dv_create_qp),
             mlx5dv_qp_ex_from_ibv_qp_ex: Some(qp_ex_from_ibv_qp_ex),
             ..Default::default()
         };
@@ -54,14 +48,10 @@ unsafe extern "C" fn is_supported(device: *mut ffi::ibv_device) -> bool {
     !state.lock().script.without.contains("mlx5dv_is_supported")
 }
 
-unsafe extern "C" fn query_device(context: *mut ffi::ibv_context, attrs: *mut mlx5dv_context) -> c_int {
-    // SAFETY: the context is one of this provider's, and the attributes can be written.
-    unsafe {
-        let arguments = [("comp_mask", (*attrs).comp_mask)];
-        let (mut inner, failure) = state_of(context).enter("mlx5dv_query_device", &arguments);
-        if let Some(failure) = failure {
-            return failure.code();
-        }
+stubs! {
+    fn mlx5dv_query_device(context: *mut ffi::ibv_context, attrs: *mut mlx5dv_context) -> c_int
+        [; @attrs: comp_mask] |inner|
+    {
         if inner.script.without.contains("mlx5dv_is_supported") {
             return libc::EOPNOTSUPP;
         }
@@ -78,60 +68,35 @@ unsafe extern "C" fn query_device(context: *mut ffi::ibv_context, attrs: *mut ml
         inner.output("mlx5dv_query_device: mask", &raw mut (*attrs).comp_mask);
         inner.output("mlx5dv_query_device: lag", &raw mut (*attrs).num_lag_ports);
         inner.output("mlx5dv_query_device: dci_streams", &raw mut (*attrs).dci_streams_caps);
+        0
     }
-    0
-}
 
-unsafe extern "C" fn get_clock_info(context: *mut ffi::ibv_context, info: *mut mlx5dv_clock_info) -> c_int {
-    // SAFETY: the context is one of this provider's, and the information can be written.
-    unsafe {
-        let (mut inner, failure) = state_of(context).enter("mlx5dv_get_clock_info", &[]);
-        if let Some(failure) = failure {
-            return failure.code();
-        }
-        // Each cycle takes two nanoseconds; cycle 1000 was at 5000000.
-        *info = mlx5dv_clock_info {
-            nsec: 5_000_000,
-            last_cycles: 1000,
-            frac: 0,
-            mult: 2 << 10,
-            shift: 10,
-            mask: (1 << 48) - 1,
-        };
+    /// Each cycle takes two nanoseconds; cycle 1000 was at 5000000.
+    fn mlx5dv_get_clock_info(context: *mut ffi::ibv_context, info: *mut mlx5dv_clock_info) -> c_int [] |inner| {
+        let (nsec, mult) = (5_000_000, 2 << 10);
+        *info = mlx5dv_clock_info { nsec, last_cycles: 1000, frac: 0, mult, shift: 10, mask: (1 << 48) - 1 };
         inner.output("mlx5dv_get_clock_info", info);
+        0
     }
-    0
-}
 
-unsafe extern "C" fn create_qp(
-    context: *mut ffi::ibv_context,
-    attr: *mut ffi::ibv_qp_init_attr_ex,
-    mlx5: *mut mlx5dv_qp_init_attr,
-) -> *mut ffi::ibv_qp {
-    // SAFETY: the context is one of this provider's, both attributes can be read, and the queue pair is new. The plain
-    // attributes are the first part of the extended ones. The key is as large as its union.
-    unsafe {
+    /// The plain attributes are the first part of the extended ones. The key is as large as its union.
+    fn mlx5dv_create_qp(
+        context: *mut ffi::ibv_context,
+        attr: *mut ffi::ibv_qp_init_attr_ex,
+        mlx5: *mut mlx5dv_qp_init_attr,
+    ) -> *mut ffi::ibv_qp
+        [
+            ; @attr: comp_mask, srq, send_ops_flags; same_cq = (*attr).send_cq == (*attr).recv_cq,
+            mlx5_comp_mask = (*mlx5).comp_mask, dc_type = (*mlx5).dc_init_attr.dc_type,
+            dct_access_key = (*mlx5).dc_init_attr.__bindgen_anon_1.dct_access_key;
+            ..arguments(&(*attr).cap, (*attr).qp_type)
+        ] |inner|
+    {
         let (attr, mlx5) = (&*attr, &*mlx5);
-        let mut all = arguments(&attr.cap, attr.qp_type).to_vec();
-        all.extend([
-            ("comp_mask", attr.comp_mask.into()),
-            ("srq", attr.srq.addr() as u64),
-            ("same_cq", u64::from(attr.send_cq == attr.recv_cq)),
-            ("send_ops_flags", attr.send_ops_flags),
-            ("mlx5_comp_mask", mlx5.comp_mask),
-            ("dc_type", mlx5.dc_init_attr.dc_type.0.into()),
-            ("dct_access_key", mlx5.dc_init_attr.__bindgen_anon_1.dct_access_key),
-        ]);
-        let (mut inner, failure) = state_of(context).enter("mlx5dv_create_qp", &all);
-        if let Some(failure) = failure {
-            return failure.null();
-        }
         let atomics = ffi::ibv_qp_create_send_ops_flags::IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP.0
             | ffi::ibv_qp_create_send_ops_flags::IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD.0;
         if inner.script.without.contains("atomics") && attr.send_ops_flags & u64::from(atomics) != 0 {
-            inner.failed(libc::EOPNOTSUPP);
-            set_errno(libc::EOPNOTSUPP);
-            return ptr::null_mut();
+            return inner.refuse("mlx5dv_create_qp", libc::EOPNOTSUPP);
         }
         let qp = forever::<ffi::ibv_qp_ex>();
         set_up(&mut inner, qp.cast(), attr.pd, &*ptr::from_ref(attr).cast());
@@ -146,9 +111,7 @@ unsafe extern "C" fn create_qp(
             (*part).wr_set_dc_addr = has("wr_set_dc_addr").then_some(wr_set_dc_addr);
             let streams = mlx5.comp_mask & u64::from(mask::MLX5DV_QP_INIT_ATTR_MASK_DCI_STREAMS.0) != 0;
             (*part).wr_set_dc_addr_stream = (streams && has("wr_set_dc_addr_stream")).then_some(wr_set_dc_addr_stream);
-            let mut parts = PARTS.lock().unwrap_or_else(PoisonError::into_inner);
-            parts.insert(qp.expose_provenance(), part.expose_provenance());
-            parts.insert(part.addr(), qp.addr());
+            join(qp, part);
         }
         qp.cast()
     }
@@ -158,36 +121,18 @@ unsafe extern "C" fn qp_ex_from_ibv_qp_ex(qp: *mut ffi::ibv_qp_ex) -> *mut mlx5d
     counterpart(qp)
 }
 
-/// Maps between a queue pair and its part; null if there is none.
-fn counterpart<T, U>(object: *mut T) -> *mut U {
-    let parts = PARTS.lock().unwrap_or_else(PoisonError::into_inner);
-    parts.get(&object.addr()).map_or(ptr::null_mut(), |&other| ptr::with_exposed_provenance_mut(other))
-}
-
-unsafe extern "C" fn wr_set_dc_addr(
-    part: *mut mlx5dv_qp_ex,
-    ah: *mut ffi::ibv_ah,
-    remote_dctn: u32,
-    remote_dc_key: u64,
-) {
-    let arguments = [("ah", ah.addr() as u64), ("dctn", remote_dctn.into()), ("dc_key", remote_dc_key)];
+unsafe extern "C" fn wr_set_dc_addr(part: *mut mlx5dv_qp_ex, ah: *mut ffi::ibv_ah, dctn: u32, dc_key: u64) {
     // SAFETY: only parts of this library have this function; the handle is alive.
-    unsafe { vendor::address(counterpart(part), ah, "wr_set_dc_addr", &arguments) }
+    unsafe { address(counterpart(part), ah, "wr_set_dc_addr", &arguments!(ah, dctn, dc_key)) }
 }
 
 unsafe extern "C" fn wr_set_dc_addr_stream(
     part: *mut mlx5dv_qp_ex,
     ah: *mut ffi::ibv_ah,
-    remote_dctn: u32,
-    remote_dc_key: u64,
-    stream_id: u16,
+    dctn: u32,
+    dc_key: u64,
+    stream: u16,
 ) {
-    let arguments = [
-        ("ah", ah.addr() as u64),
-        ("dctn", remote_dctn.into()),
-        ("dc_key", remote_dc_key),
-        ("stream", stream_id.into()),
-    ];
     // SAFETY: as above.
-    unsafe { vendor::address(counterpart(part), ah, "wr_set_dc_addr_stream", &arguments) }
+    unsafe { address(counterpart(part), ah, "wr_set_dc_addr_stream", &arguments!(ah, dctn, dc_key, stream)) }
 }

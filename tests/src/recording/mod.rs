@@ -52,6 +52,8 @@ mod semaphore;
 mod spoil;
 mod srq;
 mod state;
+mod stub;
+mod values;
 mod vendor;
 mod warnings;
 mod window;
@@ -64,7 +66,6 @@ use std::sync::{Arc, Once};
 
 use rdma_mummy_sys::load::ibverbs::{Ibverbs, IbverbsTable};
 use rdma_mummy_sys::load::provider::{Provider, register};
-use rdma_mummy_sys::since_v44::IbverbsSinceV44;
 use sideway::ibverbs::completion::CompletionQueue;
 use sideway::ibverbs::device::DeviceList;
 use sideway::ibverbs::device_context::DeviceContext;
@@ -79,6 +80,8 @@ pub use mlx5::install_mlx5;
 pub(crate) use script::Script;
 pub use script::{Bad, Facts, Failure};
 pub(crate) use spoil::Spoil;
+use stub::provide;
+pub(crate) use values::{Answer, Argument, verb};
 pub use warnings::Warnings;
 pub use world::{World, connect};
 
@@ -114,7 +117,7 @@ impl Recording {
     pub fn of_system() -> Self {
         REGISTERED.call_once(|| {
             // SAFETY: the functions do what the manual pages of their names document.
-            let installed = unsafe { Ibverbs::from_table(vendor::with_address_handles(table())) }.install();
+            let installed = unsafe { Ibverbs::from_table(table()) }.install();
             assert!(installed.is_ok(), "another library is loaded");
         });
         Self { device: device::plug_in() }
@@ -315,64 +318,35 @@ impl Drop for Recording {
 }
 
 fn table() -> IbverbsTable {
-    IbverbsTable {
-        ibv_get_device_list: Some(device::get_device_list),
-        ibv_free_device_list: Some(device::free_device_list),
-        ibv_get_device_name: Some(device::get_device_name),
-        ibv_get_device_guid: Some(device::get_device_guid),
-        ibv_get_device_index: Some(device::get_device_index),
-        ibv_open_device: Some(device::open_device),
-        ibv_close_device: Some(device::close_device),
-        ibv_query_device: Some(query::query_device),
-        ibv_query_port: Some(query::query_port_basic),
-        ibv_query_gid: Some(query::query_gid),
-        _ibv_query_gid_ex: Some(query::query_gid_ex),
-        _ibv_query_gid_table: Some(query::query_gid_table),
-        ibv_query_pkey: Some(query::query_pkey),
-        ibv_get_pkey_index: Some(query::get_pkey_index),
-        ibv_alloc_pd: Some(objects::alloc_pd),
-        ibv_dealloc_pd: Some(objects::dealloc_pd),
-        ibv_reg_mr_iova2: Some(memory::reg_mr),
-        ibv_dereg_mr: Some(memory::dereg_mr),
-        ibv_reg_dmabuf_mr: Some(memory::reg_dmabuf_mr),
-        ibv_rereg_mr: Some(memory::rereg_mr),
-        ibv_import_pd: Some(import::import_pd),
-        ibv_unimport_pd: Some(import::unimport_pd),
-        ibv_import_mr: Some(import::import_mr),
-        ibv_unimport_mr: Some(import::unimport_mr),
-        ibv_import_dm: Some(import::import_dm),
-        ibv_unimport_dm: Some(import::unimport_dm),
-        since_v44: IbverbsSinceV44 {
-            ibv_query_port_speed: Some(query::query_port_speed),
-            ..counter::fill_in(memory::since_v44_table())
-        },
-        ibv_create_ah: Some(address::create_ah),
-        ibv_destroy_ah: Some(address::destroy_ah),
-        ibv_create_comp_channel: Some(objects::create_comp_channel),
-        ibv_destroy_comp_channel: Some(objects::destroy_comp_channel),
-        ibv_get_cq_event: Some(objects::get_cq_event),
-        ibv_ack_cq_events: Some(objects::ack_cq_events),
-        ibv_get_async_event: Some(async_events::get_async_event),
-        ibv_ack_async_event: Some(async_events::ack_async_event),
-        ibv_create_cq: Some(completion::create_cq),
-        ibv_destroy_cq: Some(objects::destroy_cq),
-        ibv_create_srq: Some(srq::create_srq),
-        ibv_modify_srq: Some(srq::modify_srq),
-        ibv_query_srq: Some(srq::query_srq),
-        ibv_destroy_srq: Some(srq::destroy_srq),
-        ibv_create_qp: Some(qp::create_qp),
-        ibv_qp_to_qp_ex: Some(extended_qp::qp_to_qp_ex),
-        ibv_modify_qp: Some(qp::modify_qp),
-        ibv_query_qp: Some(qp::query_qp),
-        ibv_destroy_qp: Some(qp::destroy_qp),
-        ibv_resize_cq: Some(completion_control::resize_cq),
-        ibv_init_ah_from_wc: Some(address::init_ah_from_wc),
-        ibv_resolve_eth_l2_from_gid: Some(address::resolve_eth_l2_from_gid),
-        ibv_query_qp_data_in_order: Some(control::query_qp_data_in_order),
-        ibv_attach_mcast: Some(control::attach_mcast),
-        ibv_detach_mcast: Some(control::detach_mcast),
-        ibv_set_ece: Some(control::set_ece),
-        ibv_query_ece: Some(control::query_ece),
-        ..Default::default()
+    let mut table = IbverbsTable::default();
+    let every = |_name: &str| true;
+    provide! { table, every;
+        device: ibv_get_device_list ibv_free_device_list ibv_get_device_name ibv_get_device_guid ibv_get_device_index
+            ibv_open_device ibv_close_device;
+        query: ibv_query_device ibv_query_gid _ibv_query_gid_ex _ibv_query_gid_table ibv_query_pkey ibv_get_pkey_index;
+        objects: ibv_alloc_pd ibv_dealloc_pd ibv_create_comp_channel ibv_destroy_comp_channel ibv_get_cq_event
+            ibv_ack_cq_events ibv_destroy_cq;
+        memory: ibv_dereg_mr ibv_reg_dmabuf_mr ibv_rereg_mr;
+        import: ibv_import_pd ibv_unimport_pd ibv_import_mr ibv_unimport_mr ibv_import_dm ibv_unimport_dm;
+        address: ibv_create_ah ibv_destroy_ah ibv_init_ah_from_wc ibv_resolve_eth_l2_from_gid;
+        async_events: ibv_get_async_event ibv_ack_async_event;
+        completion: ibv_create_cq;
+        completion_control: ibv_resize_cq;
+        srq: ibv_create_srq ibv_modify_srq ibv_query_srq ibv_destroy_srq;
+        qp: ibv_create_qp ibv_modify_qp ibv_query_qp ibv_destroy_qp;
+        extended_qp: ibv_qp_to_qp_ex;
+        control: ibv_query_qp_data_in_order ibv_attach_mcast ibv_detach_mcast ibv_set_ece ibv_query_ece;
     }
+    table.ibv_query_port = Some(query::query_port_basic);
+    table.ibv_reg_mr_iova2 = Some(memory::reg_mr);
+    provide! { table.since_v44, every;
+        query: ibv_query_port_speed;
+        memory: ibv_reg_mr_ex;
+        device_memory: ibv_alloc_dmah ibv_dealloc_dmah ibv_dm_export_dmabuf_fd;
+        buffer: ibv_alloc_buf ibv_free_buf ibv_reg_buf_mr ibv_alloc_user_buf ibv_free_user_buf;
+        counter: _ibv_query_comp_cntr_caps ibv_create_comp_cntr ibv_destroy_comp_cntr ibv_set_comp_cntr
+            ibv_set_err_comp_cntr ibv_inc_comp_cntr ibv_inc_err_comp_cntr ibv_read_comp_cntr ibv_read_err_comp_cntr
+            ibv_qp_attach_comp_cntr;
+    }
+    table
 }

@@ -7,18 +7,13 @@ use libc::{c_int, c_void};
 use rdma_mummy_sys as ffi;
 use rdma_mummy_sys::{ibv_send_flags as flag, ibv_wr_opcode as opcode};
 
-use super::calls::{Bind, Completion, Kind, Posted};
+use super::calls::{Bind, Completion, Posted};
 use super::completion::complete;
 use super::device::state_of;
 use super::driver::Fault;
 use super::receives::each_receive;
 use super::script::Bad;
 use super::state::Inner;
-
-/// `IBV_WR_FLUSH`, of rdma-core 45.
-pub(super) const FLUSH: opcode = opcode(14);
-/// `IBV_WC_FLUSH`.
-const FLUSHED: u32 = 8;
 
 pub(super) unsafe extern "C" fn post_send(
     qp: *mut ffi::ibv_qp,
@@ -31,7 +26,7 @@ pub(super) unsafe extern "C" fn post_send(
         let state = state_of((*qp).context);
         let quiet = state.is_quiet();
         let (mut inner, failure) = state.enter("post_send", &[("qp_num", (*qp).qp_num.into())]);
-        if !inner.is_live(Kind::QueuePair, qp.addr(), "post_send") {
+        if !inner.exists(qp.addr(), "post_send") {
             *bad_wr = wr;
             return libc::EINVAL;
         }
@@ -51,17 +46,17 @@ pub(super) unsafe extern "C" fn post_send(
             }
             let request = read_send(next, (*qp).qp_type, quiet);
             if let Some((ah, ..)) = request.datagram {
-                inner.is_live(Kind::AddressHandle, ah as usize, "post_send");
+                inner.exists(ah as usize, "post_send");
             }
             if request.opcode.is_some_and(|code| code >= 12) && inner.script.has(Fault::TableOfOpcodes) {
                 inner.violation("post_send: the driver reads past its table of opcodes");
             }
             if let Some(bind) = request.bind {
-                inner.is_live(Kind::MemoryWindow, bind.mw as usize, "post_send");
+                inner.exists(bind.mw as usize, "post_send");
                 if inner.script.has(Fault::BindWritesKey) {
                     (*(*next).__bindgen_anon_2.bind_mw.mw).rkey = bind.rkey;
                 }
-                inner.is_live(Kind::MemoryRegion, bind.mr as usize, "post_send");
+                inner.exists(bind.mr as usize, "post_send");
             }
             execute(&mut inner, qp, request, quiet);
             last = next;
@@ -243,7 +238,7 @@ pub(super) unsafe fn execute(inner: &mut Inner, qp: *mut ffi::ibv_qp, request: P
             opcode::IBV_WR_BIND_MW => ffi::ibv_wc_opcode::IBV_WC_BIND_MW,
             opcode::IBV_WR_TSO => ffi::ibv_wc_opcode::IBV_WC_TSO,
             opcode::IBV_WR_ATOMIC_WRITE => ffi::ibv_wc_opcode::IBV_WC_ATOMIC_WRITE,
-            FLUSH => ffi::ibv_wc_opcode(FLUSHED),
+            opcode::IBV_WR_FLUSH => ffi::ibv_wc_opcode::IBV_WC_FLUSH,
             _ => ffi::ibv_wc_opcode::IBV_WC_SEND,
         };
         let completion = Completion { wr_id, opcode: completion.0, byte_len: length, qp_num, ..Completion::default() };
@@ -263,13 +258,8 @@ pub(super) unsafe extern "C" fn post_recv(
     // written.
     unsafe {
         let state = state_of((*qp).context);
-        let quiet = state.is_quiet();
-        let (mut inner, failure) = state.enter("post_recv", &[("qp_num", (*qp).qp_num.into())]);
-        if !inner.is_live(Kind::QueuePair, qp.addr(), "post_recv") {
-            *bad_wr = wr;
-            return libc::EINVAL;
-        }
-        each_receive(&mut inner, quiet, failure, wr, bad_wr, |inner, posted, _entries| {
+        let call = state.enter("post_recv", &[("qp_num", (*qp).qp_num.into())]);
+        each_receive(call, qp.addr(), state.is_quiet(), wr, bad_wr, |inner, posted, _entries| {
             if let Some(pair) = inner.pairs.get_mut(&qp.addr()) {
                 let is_shared = pair.srq != 0;
                 pair.receives.push_back(posted.clone());

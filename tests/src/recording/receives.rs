@@ -1,5 +1,7 @@
 //! Lists of receives: for queue pairs, shared receive queues and work queues.
 
+use std::sync::MutexGuard;
+
 use libc::c_int;
 use rdma_mummy_sys as ffi;
 
@@ -8,20 +10,26 @@ use super::post::{elsewhere, read_entries};
 use super::script::{Bad, Failure};
 use super::state::Inner;
 
-/// Passes each receive of a list to `take`, with its number of entries, until one is refused: by the script, or by
-/// `take` with an errno value. Accepted ones are logged unless the device is quiet.
+/// Continues a call that posts receives to the queue at `object`. Passes each receive of a list to `take`, with its number
+/// of entries, until one is refused: by the script, or by `take` with an errno value. Accepted ones are logged unless the
+/// device is quiet.
 ///
 /// # Safety
 ///
 /// The requests form a list that ends, with their entries, and `bad_wr` can be written.
 pub(super) unsafe fn each_receive(
-    inner: &mut Inner,
+    (mut inner, failure): (MutexGuard<'_, Inner>, Option<Failure>),
+    object: usize,
     quiet: bool,
-    failure: Option<Failure>,
     wr: *mut ffi::ibv_recv_wr,
     bad_wr: *mut *mut ffi::ibv_recv_wr,
     mut take: impl FnMut(&mut Inner, &Posted, usize) -> Result<(), c_int>,
 ) -> c_int {
+    if !inner.exists(object, "a receive") {
+        // SAFETY: guaranteed by the caller.
+        unsafe { *bad_wr = wr };
+        return libc::EINVAL;
+    }
     let refusal = failure.map(|failure| (Bad::At(0), failure)).or_else(|| inner.script.refusal.take());
     let (mut next, mut index) = (wr, 0);
     // SAFETY: guaranteed by the caller.
@@ -44,7 +52,7 @@ pub(super) unsafe fn each_receive(
             if !quiet {
                 posted.entries = entries.iter().map(|sge| (sge.lkey, sge.addr, sge.length)).collect();
             }
-            if let Err(errno) = take(inner, &posted, entries.len()) {
+            if let Err(errno) = take(&mut inner, &posted, entries.len()) {
                 *bad_wr = next;
                 inner.failed(errno);
                 return errno;

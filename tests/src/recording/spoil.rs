@@ -5,6 +5,9 @@
 
 use std::slice;
 
+use libc::c_int;
+
+use super::script::Facts;
 use super::state::Inner;
 
 /// Which output is overwritten, and the outputs so far.
@@ -85,6 +88,22 @@ impl Inner {
     pub(super) unsafe fn output<T>(&mut self, what: &'static str, to: *mut T) {
         // SAFETY: the caller upholds the same contract.
         unsafe { self.spoil.output(what, to) };
+    }
+
+    /// Fills in the output of a query, unless queries write nothing. Returns zero.
+    ///
+    /// # Safety
+    ///
+    /// As [`Spoil::output`].
+    pub(super) unsafe fn fill<T>(&mut self, what: &'static str, to: *mut T, value: impl FnOnce(&Facts) -> T) -> c_int {
+        // SAFETY: the caller upholds the same contract.
+        unsafe {
+            if self.facts.fills {
+                to.write(value(&self.facts));
+            }
+            self.output(what, to);
+        }
+        0
     }
 
     /// Handles the tag of a union with pointers, which a call has filled in.

@@ -5,17 +5,17 @@ use std::collections::{BTreeSet, VecDeque};
 
 use libc::c_int;
 use rdma_mummy_sys as ffi;
-use rdma_mummy_sys::{ibv_ops_wr_opcode as operation, ibv_srq_attr_mask as mask};
+use rdma_mummy_sys::{ibv_ops_wr_opcode as operation, ibv_srq_attr_mask as has};
 
 use super::async_events;
-use super::calls::{Call, Completion, Kind, Posted};
+use super::calls::{Call, Completion, Posted};
 use super::completion::complete;
 use super::device::state_of;
-use super::objects::{destroy_object, forever};
 use super::post::elsewhere;
 use super::receives::each_receive;
 use super::script::Bad;
 use super::state::Inner;
+use super::stub::{arguments, endings, stubs};
 
 /// A shared receive queue.
 pub(super) struct Shared {
@@ -27,53 +27,21 @@ pub(super) struct Shared {
     tags: BTreeSet<u32>,
 }
 
-/// Sets the functions of the extended table and of the data path, unless the script omits them.
-pub(super) fn fill_in(table: &mut ffi::verbs_context, has: impl Fn(&str) -> bool) {
-    table.create_srq_ex = has("create_srq_ex").then_some(create_srq_ex);
-    table.get_srq_num = has("get_srq_num").then_some(get_srq_num);
-    table.post_srq_ops = has("post_srq_ops").then_some(post_srq_ops);
-    table.context.ops.post_srq_recv = has("post_srq_recv").then_some(post_srq_recv);
-}
-
-pub(super) unsafe extern "C" fn create_srq(
-    pd: *mut ffi::ibv_pd,
-    init: *mut ffi::ibv_srq_init_attr,
-) -> *mut ffi::ibv_srq {
-    // SAFETY: the domain is one of this provider's, and the attributes can be read and written.
-    unsafe {
-        let (mut inner, failure) = state_of((*pd).context).enter("create_srq", &arguments(&(*init).attr));
-        if let Some(failure) = failure {
-            return failure.null();
-        }
+stubs! {
+    fn ibv_create_srq(pd: *mut ffi::ibv_pd, init: *mut ffi::ibv_srq_init_attr) -> *mut ffi::ibv_srq
+        [; ..arguments(&(*init).attr)] |inner|
+    {
         let init = &mut *init;
-        let parents = [pd.addr()];
-        set_up(&mut inner, (pd, init.srq_context), &mut init.attr, 0, &parents, 0)
+        set_up(&mut inner, (pd, init.srq_context), &mut init.attr, 0, &[pd.addr()], 0)
     }
-}
 
-pub(super) unsafe extern "C" fn create_srq_ex(
-    context: *mut ffi::ibv_context,
-    init: *mut ffi::ibv_srq_init_attr_ex,
-) -> *mut ffi::ibv_srq {
-    // SAFETY: the context is one of this provider's, and the attributes can be read and written.
-    unsafe {
+    fn create_srq_ex(context: *mut ffi::ibv_context, init: *mut ffi::ibv_srq_init_attr_ex) -> *mut ffi::ibv_srq
+        [
+            ; @init: comp_mask, srq_type, xrcd, cq; max_num_tags = (*init).tm_cap.max_num_tags,
+            max_ops = (*init).tm_cap.max_ops; ..arguments(&(*init).attr)
+        ] |inner|
+    {
         let init = &mut *init;
-        let [a, b, c] = arguments(&init.attr);
-        let arguments = [
-            a,
-            b,
-            c,
-            ("comp_mask", init.comp_mask.into()),
-            ("srq_type", init.srq_type.0.into()),
-            ("xrcd", init.xrcd.addr() as u64),
-            ("cq", init.cq.addr() as u64),
-            ("max_num_tags", init.tm_cap.max_num_tags.into()),
-            ("max_ops", init.tm_cap.max_ops.into()),
-        ];
-        let (mut inner, failure) = state_of(context).enter("create_srq_ex", &arguments);
-        if let Some(failure) = failure {
-            return failure.null();
-        }
         let mut parents = vec![init.pd.addr()];
         for (parent, of) in [
             (init.cq.addr(), init.cq.as_ref().map(|cq| cq.context)),
@@ -89,10 +57,43 @@ pub(super) unsafe extern "C" fn create_srq_ex(
         let cq = init.cq.addr();
         set_up(&mut inner, (init.pd, init.srq_context), &mut init.attr, cq, &parents, init.tm_cap.max_num_tags)
     }
+
+    fn ibv_modify_srq(srq: *mut ffi::ibv_srq, attr: *mut ffi::ibv_srq_attr, mask: c_int) -> c_int
+        [mask; @attr: max_wr, srq_limit] |inner|
+    {
+        let most = inner.facts.device.orig_attr.max_srq_wr as u32;
+        let Some(shared) = inner.shared.get_mut(&srq.addr()) else { return libc::EINVAL };
+        let asked = |flag: has| mask as u32 & flag.0 != 0;
+        let max_wr = if asked(has::IBV_SRQ_MAX_WR) { (*attr).max_wr } else { shared.attr.max_wr };
+        let limit = if asked(has::IBV_SRQ_LIMIT) { (*attr).srq_limit } else { shared.attr.srq_limit };
+        if max_wr > most || shared.receives.len() > max_wr as usize || limit > max_wr {
+            return inner.refuse("modify_srq", libc::EINVAL);
+        }
+        (shared.attr.max_wr, shared.attr.srq_limit) = (max_wr, limit);
+        0
+    }
+
+    fn ibv_query_srq(srq: *mut ffi::ibv_srq, attr: *mut ffi::ibv_srq_attr) -> c_int [] |inner| {
+        let Some(found) = inner.shared.get(&srq.addr()).map(|shared| shared.attr) else { return libc::EINVAL };
+        inner.fill("query_srq", attr, |_facts| found)
+    }
+
+    fn get_srq_num(srq: *mut ffi::ibv_srq, number: *mut u32) -> c_int [] |inner| {
+        *number = inner.shared.get(&srq.addr()).map_or(0, |shared| shared.number);
+        inner.output("get_srq_num", number);
+        0
+    }
+}
+
+endings! {
+    ibv_destroy_srq(ffi::ibv_srq), |context, srq| {
+        state_of(context).lock().shared.remove(&srq.addr());
+        async_events::destroyed(state_of(context), srq.addr());
+    };
 }
 
 fn arguments(attr: &ffi::ibv_srq_attr) -> [(&'static str, u64); 3] {
-    [("max_wr", attr.max_wr.into()), ("max_sge", attr.max_sge.into()), ("srq_limit", attr.srq_limit.into())]
+    arguments!(; @attr: max_wr, max_sge, srq_limit)
 }
 
 /// Creates a queue, and fills in its attributes.
@@ -111,16 +112,11 @@ unsafe fn set_up(
     if let Some((max_wr, max_sge)) = inner.facts.srq {
         (attr.max_wr, attr.max_sge) = (max_wr, max_sge);
     }
-    let srq = forever::<ffi::ibv_srq>();
-    // SAFETY: the queue is new, and the domain is alive.
-    unsafe {
-        (*srq).context = (*pd).context;
-        (*srq).srq_context = srq_context;
-        (*srq).pd = pd;
-        (*srq).handle = inner.handle();
-    }
+    // SAFETY: the domain is alive.
+    let srq = inner.create::<ffi::ibv_srq>(unsafe { (*pd).context }, parents);
+    // SAFETY: the queue is new.
+    unsafe { ((*srq).srq_context, (*srq).pd, (*srq).handle) = (srq_context, pd, inner.handle()) };
     let number = inner.handle();
-    inner.made(Kind::SharedReceiveQueue, srq, parents);
     let room = attr.max_wr.min(1024) as usize;
     let receives = VecDeque::with_capacity(room);
     inner.shared.insert(srq.addr(), Shared { attr: *attr, receives, number, cq, max_num_tags, tags: BTreeSet::new() });
@@ -129,85 +125,7 @@ unsafe fn set_up(
     srq
 }
 
-pub(super) unsafe extern "C" fn destroy_srq(srq: *mut ffi::ibv_srq) -> c_int {
-    // SAFETY: objects are never freed.
-    unsafe {
-        let context = (*srq).context;
-        let code = destroy_object(context, "destroy_srq", Kind::SharedReceiveQueue, srq.addr());
-        if code == 0 {
-            state_of(context).lock().shared.remove(&srq.addr());
-            async_events::destroyed(state_of(context), srq.addr());
-        }
-        code
-    }
-}
-
-pub(super) unsafe extern "C" fn modify_srq(
-    srq: *mut ffi::ibv_srq,
-    attr: *mut ffi::ibv_srq_attr,
-    attr_mask: c_int,
-) -> c_int {
-    // SAFETY: objects are never freed, and the attributes can be read.
-    unsafe {
-        let attr = *attr;
-        let arguments =
-            [("mask", attr_mask as u64), ("max_wr", attr.max_wr.into()), ("srq_limit", attr.srq_limit.into())];
-        let (mut inner, failure) = state_of((*srq).context).enter("modify_srq", &arguments);
-        if let Some(failure) = failure {
-            return failure.code();
-        }
-        if !inner.is_live(Kind::SharedReceiveQueue, srq.addr(), "modify_srq") {
-            return libc::EINVAL;
-        }
-        let most = inner.facts.device.orig_attr.max_srq_wr as u32;
-        let Some(shared) = inner.shared.get_mut(&srq.addr()) else { return libc::EINVAL };
-        let asked = |flag: mask| attr_mask as u32 & flag.0 != 0;
-        let max_wr = if asked(mask::IBV_SRQ_MAX_WR) { attr.max_wr } else { shared.attr.max_wr };
-        let limit = if asked(mask::IBV_SRQ_LIMIT) { attr.srq_limit } else { shared.attr.srq_limit };
-        if max_wr > most || shared.receives.len() > max_wr as usize || limit > max_wr {
-            inner.failed(libc::EINVAL);
-            return libc::EINVAL;
-        }
-        (shared.attr.max_wr, shared.attr.srq_limit) = (max_wr, limit);
-    }
-    0
-}
-
-pub(super) unsafe extern "C" fn query_srq(srq: *mut ffi::ibv_srq, attr: *mut ffi::ibv_srq_attr) -> c_int {
-    // SAFETY: objects are never freed, and the attributes can be written.
-    unsafe {
-        let (mut inner, failure) = state_of((*srq).context).enter("query_srq", &[]);
-        if let Some(failure) = failure {
-            return failure.code();
-        }
-        if !inner.is_live(Kind::SharedReceiveQueue, srq.addr(), "query_srq") {
-            return libc::EINVAL;
-        }
-        if let (true, Some(shared)) = (inner.facts.fills, inner.shared.get(&srq.addr())) {
-            *attr = shared.attr;
-        }
-        inner.output("query_srq", attr);
-    }
-    0
-}
-
-unsafe extern "C" fn get_srq_num(srq: *mut ffi::ibv_srq, number: *mut u32) -> c_int {
-    // SAFETY: objects are never freed, and the number can be written.
-    unsafe {
-        let (mut inner, failure) = state_of((*srq).context).enter("get_srq_num", &[]);
-        if let Some(failure) = failure {
-            return failure.code();
-        }
-        if !inner.is_live(Kind::SharedReceiveQueue, srq.addr(), "get_srq_num") {
-            return libc::EINVAL;
-        }
-        *number = inner.shared.get(&srq.addr()).map_or(0, |shared| shared.number);
-        inner.output("get_srq_num", number);
-    }
-    0
-}
-
-unsafe extern "C" fn post_srq_recv(
+pub(super) unsafe extern "C" fn post_srq_recv(
     srq: *mut ffi::ibv_srq,
     wr: *mut ffi::ibv_recv_wr,
     bad_wr: *mut *mut ffi::ibv_recv_wr,
@@ -216,13 +134,8 @@ unsafe extern "C" fn post_srq_recv(
     // written.
     unsafe {
         let state = state_of((*srq).context);
-        let quiet = state.is_quiet();
-        let (mut inner, failure) = state.enter("post_srq_recv", &[("srq", srq.addr() as u64)]);
-        if !inner.is_live(Kind::SharedReceiveQueue, srq.addr(), "post_srq_recv") {
-            *bad_wr = wr;
-            return libc::EINVAL;
-        }
-        each_receive(&mut inner, quiet, failure, wr, bad_wr, |inner, posted, entries| {
+        let call = state.enter("post_srq_recv", &[("srq", srq.addr() as u64)]);
+        each_receive(call, srq.addr(), state.is_quiet(), wr, bad_wr, |inner, posted, entries| {
             let Some(shared) = inner.shared.get_mut(&srq.addr()) else { return Err(libc::EINVAL) };
             if entries > shared.attr.max_sge as usize {
                 return Err(libc::EINVAL);
@@ -236,7 +149,7 @@ unsafe extern "C" fn post_srq_recv(
     }
 }
 
-unsafe extern "C" fn post_srq_ops(
+pub(super) unsafe extern "C" fn post_srq_ops(
     srq: *mut ffi::ibv_srq,
     wr: *mut ffi::ibv_ops_wr,
     bad_wr: *mut *mut ffi::ibv_ops_wr,
@@ -245,7 +158,7 @@ unsafe extern "C" fn post_srq_ops(
     // written.
     unsafe {
         let (mut inner, failure) = state_of((*srq).context).enter("post_srq_ops", &[("srq", srq.addr() as u64)]);
-        if !inner.is_live(Kind::SharedReceiveQueue, srq.addr(), "post_srq_ops") {
+        if !inner.exists(srq.addr(), "post_srq_ops") {
             *bad_wr = wr;
             return libc::EINVAL;
         }
@@ -282,20 +195,15 @@ unsafe fn operate(inner: &mut Inner, srq: *mut ffi::ibv_srq, request: &mut ffi::
     let add = &request.tm.add;
     // SAFETY: guaranteed by the caller. The first entry is read even if there is none, as in drivers.
     let first = unsafe { &*add.sg_list };
-    let arguments = vec![
-        ("wr_id", request.wr_id),
-        ("opcode", request.opcode.0.into()),
-        ("flags", request.flags as u64),
-        ("unexpected_cnt", request.tm.unexpected_cnt.into()),
-        ("handle", request.tm.handle.into()),
-        ("recv_wr_id", add.recv_wr_id),
-        ("tag", add.tag),
-        ("mask", add.mask),
-        ("num_sge", add.num_sge as u64),
-        ("addr", first.addr),
-        ("length", first.length.into()),
-        ("lkey", first.lkey.into()),
-    ];
+    let (tm, first): (*const _, *const _) = (&raw const request.tm, first);
+    // SAFETY: both are references.
+    let arguments = unsafe {
+        arguments!(
+            ; @request: wr_id, opcode, flags; @tm: unexpected_cnt, handle; @add: recv_wr_id, tag, mask, num_sge;
+            @first: addr, length, lkey
+        )
+    };
+    let arguments = arguments.to_vec();
     inner.calls.push(Call { verb: "tag_operation", arguments, failed: None });
     let Some(shared) = inner.shared.get_mut(&srq.addr()) else { return Err(libc::EINVAL) };
     if shared.max_num_tags == 0 {

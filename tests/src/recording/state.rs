@@ -234,12 +234,12 @@ impl Inner {
     }
 
     /// Whether the object exists; otherwise it is a violation.
-    pub(super) fn is_live(&mut self, kind: Kind, object: usize, verb: &str) -> bool {
-        let live = self.live.get(&object).is_some_and(|found| found.kind == kind);
-        if !live {
-            self.violation(format!("{verb} on a {kind:?} that does not exist"));
+    pub(super) fn exists(&mut self, object: usize, verb: &str) -> bool {
+        let exists = self.live.contains_key(&object);
+        if !exists {
+            self.violation(format!("{verb} on an object that does not exist"));
         }
-        live
+        exists
     }
 
     /// The kinds of all live objects.

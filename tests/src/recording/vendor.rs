@@ -1,37 +1,28 @@
-//! The parts of the device that all vendors' libraries need: address handles, and requests that name one.
+//! What all vendors' libraries need: parts of objects, and requests that name an address handle.
 
-use libc::c_int;
+use std::collections::BTreeMap;
+use std::ptr;
+use std::sync::{Mutex, PoisonError};
+
 use rdma_mummy_sys as ffi;
-use rdma_mummy_sys::load::ibverbs::IbverbsTable;
 
-use super::calls::Kind;
 use super::device::state_of;
-use super::objects::{destroy_object, forever};
 
-/// Adds address handles.
-pub(super) fn with_address_handles(table: IbverbsTable) -> IbverbsTable {
-    IbverbsTable { ibv_create_ah: Some(create_ah), ibv_destroy_ah: Some(destroy_ah), ..table }
+/// A vendor's part of each object, and the object of each part. The parts are allocated separately, because their layout
+/// is opaque.
+static PARTS: Mutex<BTreeMap<usize, usize>> = Mutex::new(BTreeMap::new());
+
+/// Gives an object a part.
+pub(super) fn join<T, U>(object: *mut T, part: *mut U) {
+    let mut parts = PARTS.lock().unwrap_or_else(PoisonError::into_inner);
+    parts.insert(object.expose_provenance(), part.expose_provenance());
+    parts.insert(part.addr(), object.addr());
 }
 
-unsafe extern "C" fn create_ah(pd: *mut ffi::ibv_pd, _attr: *mut ffi::ibv_ah_attr) -> *mut ffi::ibv_ah {
-    // SAFETY: the domain is one of this provider's, and the handle is new.
-    unsafe {
-        let (mut inner, failure) = state_of((*pd).context).enter("create_ah", &[]);
-        if let Some(failure) = failure {
-            return failure.null();
-        }
-        let ah = forever::<ffi::ibv_ah>();
-        (*ah).context = (*pd).context;
-        (*ah).pd = pd;
-        (*ah).handle = inner.handle();
-        inner.made(Kind::AddressHandle, ah, &[pd.addr()]);
-        ah
-    }
-}
-
-unsafe extern "C" fn destroy_ah(ah: *mut ffi::ibv_ah) -> c_int {
-    // SAFETY: objects are never freed.
-    unsafe { destroy_object((*ah).context, "destroy_ah", Kind::AddressHandle, ah.addr()) }
+/// Maps between an object and its part; null if there is none.
+pub(super) fn counterpart<T, U>(object: *mut T) -> *mut U {
+    let parts = PARTS.lock().unwrap_or_else(PoisonError::into_inner);
+    parts.get(&object.addr()).map_or(ptr::null_mut(), |&other| ptr::with_exposed_provenance_mut(other))
 }
 
 /// Logs the address of the open request.
@@ -48,7 +39,7 @@ pub(super) unsafe fn address(
     // SAFETY: objects are never freed.
     unsafe {
         let mut inner = state_of((*qp).context).note(verb, arguments);
-        if !inner.is_live(Kind::QueuePair, qp.addr(), verb) {
+        if !inner.exists(qp.addr(), verb) {
             return;
         }
         let begun = inner.pairs.get(&qp.addr()).is_some_and(|pair| pair.batch.is_some() && pair.without_data);

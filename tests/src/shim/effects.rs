@@ -172,8 +172,8 @@ pub(super) fn after(state: &mut State, verb: &str, arguments: &[u64], object: us
 #[cfg(test)]
 mod tests {
     use super::super::forward::prototypes;
-    use super::super::state::verb;
     use super::*;
+    use crate::recording::verb;
 
     #[test]
     fn readers_are_calls_on_an_identifier() {

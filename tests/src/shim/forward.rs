@@ -52,7 +52,7 @@ impl Prototype {
 
 /// The C function that is logged under this name.
 pub(super) fn prototype(verb: &str) -> Option<&'static Prototype> {
-    prototypes().find(|prototype| super::state::verb(prototype.name) == verb)
+    prototypes().find(|prototype| crate::recording::verb(prototype.name) == verb)
 }
 
 /// A table inside the underlying one.
@@ -93,7 +93,7 @@ macro_rules! forward {
 
         $(
             unsafe extern "C" fn $name($($argument: $Type),*) -> $Result {
-                let arguments = [$((stringify!($argument), Argument::number(&$argument))),*];
+                let arguments = [$((stringify!($argument), Argument::number($argument))),*];
                 call(stringify!($name), &arguments, || {
                     let function = Table::below().$name.expect("the shim's table has this function only if softrnic has it");
                     // SAFETY: the caller keeps the contract of the C function, which is that of softrnic's.
@@ -148,7 +148,8 @@ macro_rules! lists {
 
                 use super::types::*;
                 use super::{Part, Prototype, $Table};
-                use crate::shim::state::{Argument, call};
+                use crate::recording::Argument;
+                use crate::shim::state::call;
 
                 rdma_mummy_sys::$list!(crate::shim::forward::forward, $Table);
             }

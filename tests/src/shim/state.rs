@@ -9,7 +9,7 @@ use rdma_mummy_sys as ffi;
 
 use super::events::ConnectionEvent;
 use super::{effects, outputs};
-use crate::recording::{Call, Failure, Kind, Script, Spoil, set_errno};
+use crate::recording::{Answer, Call, Kind, Script, Spoil, set_errno, verb};
 
 /// Held by the test that uses the shim.
 pub(super) static ONE: Mutex<()> = Mutex::new(());
@@ -45,148 +45,6 @@ pub(super) fn lock() -> MutexGuard<'static, State> {
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What a C function returns.
-pub(super) trait Answer: Sized {
-    /// Whether the shim can make such a call fail.
-    const CAN_FAIL: bool;
-
-    /// The return value of a failing call.
-    fn failed(verb: &str, failure: Failure) -> Self;
-
-    /// Whether the call failed.
-    fn is_failure(&self, verb: &str) -> bool;
-
-    /// The new object, if there is one.
-    fn object(&self) -> usize {
-        0
-    }
-
-    /// Records the result as an output.
-    fn spoil(&mut self, _spoil: &mut Spoil) {}
-
-    /// Converts the return value of a test's own function.
-    fn from_test(code: c_int) -> Self {
-        unreachable!("a test's own function replaces a call that returns a number, and gave {code}")
-    }
-}
-
-/// Verbs of libibverbs that return -1 with errno set. All functions of librdmacm do so as well.
-const MINUS_ONE: [&str; 6] =
-    ["query_gid", "query_pkey", "get_pkey_index", "get_async_event", "get_cq_event", "close_device"];
-
-impl Answer for c_int {
-    const CAN_FAIL: bool = true;
-
-    fn failed(verb: &str, failure: Failure) -> Self {
-        let is_minus_one = verb.starts_with("rdma_") || MINUS_ONE.contains(&verb);
-        if is_minus_one { failure.minus() } else { failure.code() }
-    }
-
-    fn is_failure(&self, _verb: &str) -> bool {
-        *self != 0
-    }
-
-    fn from_test(code: c_int) -> Self {
-        code
-    }
-}
-
-impl<T> Answer for *mut T {
-    const CAN_FAIL: bool = true;
-
-    fn failed(_verb: &str, failure: Failure) -> Self {
-        failure.null()
-    }
-
-    fn is_failure(&self, _verb: &str) -> bool {
-        self.is_null()
-    }
-
-    fn object(&self) -> usize {
-        self.addr()
-    }
-}
-
-/// A port in network byte order; zero is none.
-impl Answer for u16 {
-    const CAN_FAIL: bool = true;
-
-    fn failed(_verb: &str, failure: Failure) -> Self {
-        set_errno(failure.errno());
-        0
-    }
-
-    fn spoil(&mut self, spoil: &mut Spoil) {
-        // SAFETY: any bytes are a value of the number.
-        unsafe { spoil.output("a port", self) };
-    }
-
-    fn is_failure(&self, _verb: &str) -> bool {
-        false
-    }
-}
-
-macro_rules! cannot_fail {
-    ($($Type:ty),*) => {
-        $(
-            impl Answer for $Type {
-                const CAN_FAIL: bool = false;
-
-                fn failed(verb: &str, _failure: Failure) -> Self {
-                    unreachable!("{verb} cannot fail")
-                }
-
-                fn is_failure(&self, _verb: &str) -> bool {
-                    false
-                }
-            }
-        )*
-    };
-}
-cannot_fail!((), u64, isize, *const libc::c_char, ffi::ibv_rate, ffi::ibv_fork_status);
-
-/// An argument as a number: pointers as addresses.
-pub(super) trait Argument {
-    fn number(&self) -> u64;
-}
-
-macro_rules! numbers {
-    ($($Type:ty),*) => { $(impl Argument for $Type { fn number(&self) -> u64 { *self as u64 } })* };
-}
-numbers!(u8, u16, u32, u64, usize, i32);
-
-macro_rules! enums {
-    ($($Type:ident),*) => { $(impl Argument for ffi::$Type { fn number(&self) -> u64 { self.0 as u64 } })* };
-}
-enums!(
-    ibv_event_type,
-    ibv_node_type,
-    ibv_port_state,
-    ibv_rate,
-    ibv_wc_status,
-    ibv_wr_opcode,
-    rdma_port_space,
-    rdma_cm_event_type
-);
-
-impl<T> Argument for *mut T {
-    fn number(&self) -> u64 {
-        self.expose_provenance() as u64
-    }
-}
-
-impl<T> Argument for *const T {
-    fn number(&self) -> u64 {
-        self.expose_provenance() as u64
-    }
-}
-
-/// The name by which a C function is logged.
-pub(super) fn verb(name: &str) -> &str {
-    let verb = name.trim_start_matches('_');
-    verb.strip_prefix("ibv_").unwrap_or(verb)
-}
-
 /// Logs a call of the C function `name`, and then makes it fail or forwards it.
 pub(super) fn call<R: Answer>(name: &'static str, arguments: &[(&'static str, u64)], forward: impl FnOnce() -> R) -> R {
     let verb = verb(name);
@@ -216,7 +74,7 @@ pub(super) fn call<R: Answer>(name: &'static str, arguments: &[(&'static str, u6
     let errno = Error::last_os_error().raw_os_error().unwrap_or(0);
     let mut state = lock();
     state.end(verb, id);
-    if result.is_failure(verb) {
+    if result.is_failure() {
         // Other threads may have made calls after this one.
         if let Some(call) = state.calls.iter_mut().rev().find(|call| call.verb == verb && call.failed.is_none()) {
             call.failed = Some(errno);
@@ -225,7 +83,10 @@ pub(super) fn call<R: Answer>(name: &'static str, arguments: &[(&'static str, u6
     } else {
         effects::after(&mut state, verb, &numbers, result.object());
         outputs::spoil(&mut state.spoil, verb, &numbers);
-        result.spoil(&mut state.spoil);
+        if let Some(port) = result.port() {
+            // SAFETY: any bytes are a value of the number.
+            unsafe { state.spoil.output("a port", port) };
+        }
     }
     drop(state);
     set_errno(errno);

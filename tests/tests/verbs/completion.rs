@@ -260,7 +260,7 @@ fn counter_counts_for_its_queue_pairs() {
             "read_err_comp_cntr"
         ]
     );
-    assert_eq!((calls[1].argument("type"), calls[4].argument("argument")), (1, 8));
+    assert_eq!((calls[1].argument("type_"), calls[4].argument("argument")), (1, 8));
 
     let [qp, connected] = world.queue_pairs();
     counter.attach(&qp, CountedOperations::Send | CountedOperations::Write).unwrap();

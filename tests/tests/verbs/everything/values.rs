@@ -51,7 +51,7 @@ fn named(folder: &Path) -> BTreeSet<String> {
             continue;
         }
         let source = fs::read_to_string(&path).unwrap();
-        for call in ["output(\"", "tag(\"", "number(\"", "list(\""] {
+        for call in ["fill(\"", "output(\"", "tag(\"", "number(\"", "list(\""] {
             let rest = source.split(call).skip(1);
             let found = rest.filter_map(|rest| rest.split_once('"')).map(|(name, _)| name.to_owned());
             names.extend(found.filter(|name| !name.contains("dv_")));

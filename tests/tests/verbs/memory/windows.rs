@@ -24,7 +24,7 @@ fn window_has_its_type_and_is_dropped_before_its_domain() {
         [(MemoryWindowType::Type1, 1), (MemoryWindowType::Type2, 2), (MemoryWindowType::from_raw(9), 9)]
     {
         let window = world.pd.alloc_mw(window_type).unwrap();
-        expect(&only(&world.recording), "alloc_mw", &[("type", raw)]);
+        expect(&only(&world.recording), "alloc_mw", &[("type_", raw)]);
         assert_eq!((window.window_type(), window.rkey().raw() & 0xff), (window_type, 0xff));
         assert!(Arc::ptr_eq(window.protection_domain(), &world.pd));
         window.close().unwrap();
