@@ -7,8 +7,8 @@ use super::calls::Completion;
 use super::completion::{queue_of, set_up};
 use super::device::state_of;
 use super::domain;
-use super::state::{Inner, Queue};
-use super::stub::{forever, stubs};
+use super::state::Queue;
+use super::stub::{forever, requested, stubs};
 
 stubs! {
     fn create_cq_ex(context: *mut ffi::ibv_context, attr: *mut ffi::ibv_cq_init_attr_ex) -> *mut ffi::ibv_cq_ex
@@ -66,30 +66,9 @@ stubs! {
     }
 }
 
-macro_rules! functions {
-    (always { $($always:ident)+ } asked { $($field:ident if $Flag:ident;)+ }) => {
-        /// Sets the requested readers, unless the script omits them; the rest stays null, as with drivers.
-        ///
-        /// # Safety
-        ///
-        /// `cq` is new.
-        unsafe fn set_functions(inner: &Inner, cq: *mut ffi::ibv_cq_ex, asked: u64) {
-            let has = |name: &str| !inner.script.without.contains(name);
-            // SAFETY: the queue is new.
-            unsafe {
-                $( (*cq).$always = has(stringify!($always)).then_some($always); )+
-                $(
-                    let asked_for = asked & u64::from(ffi::ibv_create_cq_wc_flags::$Flag.0) != 0;
-                    (*cq).$field = (asked_for && has(stringify!($field))).then_some($field);
-                )+
-            }
-        }
-    };
-}
-
-functions! {
-    always { start_poll next_poll end_poll read_opcode read_vendor_err read_wc_flags }
-    asked {
+requested! {
+    set_functions(ffi::ibv_cq_ex, ibv_create_cq_wc_flags):
+        start_poll next_poll end_poll read_opcode read_vendor_err read_wc_flags;
     read_byte_len if IBV_WC_EX_WITH_BYTE_LEN;
     read_imm_data if IBV_WC_EX_WITH_IMM;
     read_qp_num if IBV_WC_EX_WITH_QP_NUM;
@@ -102,7 +81,6 @@ functions! {
     read_flow_tag if IBV_WC_EX_WITH_FLOW_TAG;
     read_completion_wallclock_ns if IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
     read_tm_info if IBV_WC_EX_WITH_TM_INFO;
-    }
 }
 
 /// Moves the cursor; returns whether there was a completion.

@@ -1,20 +1,19 @@
 //! Queue pairs of the extended verbs: a batch that is started, built by one call for the operation and one for its
 //! data, and completed or aborted. As with hardware drivers, an error is stored and returned by `wr_complete`.
 
-use std::slice;
-
 use libc::{c_int, c_void};
 use rdma_mummy_sys as ffi;
 use rdma_mummy_sys::ibv_wr_opcode as opcode;
 
 use super::calls::Posted;
 use super::device::state_of;
-use super::driver::Fault;
-use super::post::{bind_of, execute, read_bytes};
+use super::post::{bind_of, execute, read_bytes, slice_of};
 use super::qp::{arguments, set_up};
-use super::state::{Inner, Pair};
-use super::stub::{arguments, forever, stubs};
+use super::state::Pair;
+use super::stub::{arguments, forever, requested, stubs};
 use super::work_queue::{create_spreading_qp, hash_key, is_spreading};
+
+const NO_FUNCTION: usize = 0x5a5a;
 
 stubs! {
     fn create_qp_ex(context: *mut ffi::ibv_context, attr: *mut ffi::ibv_qp_init_attr_ex) -> *mut ffi::ibv_qp
@@ -32,7 +31,16 @@ stubs! {
         // The plain attributes are the first part of the extended ones.
         set_up(&mut inner, qp.cast(), attr.pd, &*std::ptr::from_ref(attr).cast());
         set_functions(&inner, qp, attr.send_ops_flags);
-        set_functions_since_v44(&inner, qp.cast(), attr.send_ops_flags);
+        // In a library without the operations of later releases, their fields are other memory: no valid functions.
+        let later = qp.cast::<ffi::ibv_qp_ex_since_v44>();
+        set_functions_since_v44(&inner, later, attr.send_ops_flags);
+        let asked = |flag: ffi::ibv_qp_create_send_ops_flags| attr.send_ops_flags & u64::from(flag.0) != 0;
+        if !asked(ffi::ibv_qp_create_send_ops_flags::IBV_QP_EX_WITH_FLUSH) {
+            (&raw mut (*later).wr_flush).cast::<usize>().write(NO_FUNCTION);
+        }
+        if !asked(ffi::ibv_qp_create_send_ops_flags::IBV_QP_EX_WITH_ATOMIC_WRITE) {
+            (&raw mut (*later).qp.wr_atomic_write).cast::<usize>().write(NO_FUNCTION);
+        }
         inner.output("create_qp_ex: cap", cap);
         qp.cast()
     }
@@ -72,34 +80,10 @@ pub(super) unsafe extern "C" fn ibv_qp_to_qp_ex(qp: *mut ffi::ibv_qp) -> *mut ff
     if inner.script.without.contains("qp_to_qp_ex") { std::ptr::null_mut() } else { qp.cast() }
 }
 
-macro_rules! functions {
-    (always { $($always:ident)+ } asked { $($field:ident if $Flag:ident;)+ }) => {
-        /// Sets the requested operations, unless the script omits them; the rest stays null, as with drivers.
-        ///
-        /// # Safety
-        ///
-        /// `qp` is new.
-        pub(super) unsafe fn set_functions(inner: &Inner, qp: *mut ffi::ibv_qp_ex, asked: u64) {
-            let has = |name: &str| !inner.script.without.contains(name);
-            // SAFETY: the queue pair is new.
-            unsafe {
-                $( (*qp).$always = has(stringify!($always)).then_some($always); )+
-                $(
-                    let asked_for = asked & u64::from(ffi::ibv_qp_create_send_ops_flags::$Flag.0) != 0;
-                    (*qp).$field = (asked_for && has(stringify!($field))).then_some($field);
-                )+
-            }
-        }
-    };
-}
-
-functions! {
-    always {
-    wr_start wr_complete wr_abort
-    wr_set_ud_addr wr_set_xrc_srqn
-    wr_set_sge wr_set_sge_list wr_set_inline_data wr_set_inline_data_list
-    }
-    asked {
+requested! {
+    set_functions(ffi::ibv_qp_ex, ibv_qp_create_send_ops_flags):
+        wr_start wr_complete wr_abort wr_set_ud_addr wr_set_xrc_srqn wr_set_sge wr_set_sge_list wr_set_inline_data
+        wr_set_inline_data_list;
     wr_send if IBV_QP_EX_WITH_SEND;
     wr_send_imm if IBV_QP_EX_WITH_SEND_WITH_IMM;
     wr_rdma_write if IBV_QP_EX_WITH_RDMA_WRITE;
@@ -111,37 +95,13 @@ functions! {
     wr_bind_mw if IBV_QP_EX_WITH_BIND_MW;
     wr_send_inv if IBV_QP_EX_WITH_SEND_WITH_INV;
     wr_send_tso if IBV_QP_EX_WITH_TSO;
-    }
 }
 
-/// Sets the operations of later releases, if requested. If not, their fields contain other memory, as in a library
-/// without these fields, so a reader finds no valid function.
-///
-/// # Safety
-///
-/// `qp` is new.
-unsafe fn set_functions_since_v44(inner: &Inner, qp: *mut ffi::ibv_qp_ex_since_v44, asked: u64) {
-    const NO_FUNCTION: usize = 0x5a5a;
-    let has = |name: &str| !inner.script.without.contains(name);
-    // SAFETY: the queue pair is new; a word of the same size overwrites a function.
-    unsafe {
-        let atomic_write = &raw mut (*qp).qp.wr_atomic_write;
-        if asked & u64::from(ffi::ibv_qp_create_send_ops_flags::IBV_QP_EX_WITH_ATOMIC_WRITE.0) == 0 {
-            atomic_write.cast::<usize>().write(NO_FUNCTION);
-        } else {
-            *atomic_write = has("wr_atomic_write").then_some(wr_atomic_write);
-        }
-        let flush = &raw mut (*qp).wr_flush;
-        if asked & IBV_QP_EX_WITH_FLUSH == 0 {
-            flush.cast::<usize>().write(NO_FUNCTION);
-        } else {
-            *flush = has("wr_flush").then_some(wr_flush);
-        }
-    }
+requested! {
+    set_functions_since_v44(ffi::ibv_qp_ex_since_v44, ibv_qp_create_send_ops_flags): ;
+    wr_flush if IBV_QP_EX_WITH_FLUSH;
+    wr_atomic_write of qp if IBV_QP_EX_WITH_ATOMIC_WRITE;
 }
-
-/// From rdma-core 45.
-const IBV_QP_EX_WITH_FLUSH: u64 = 1 << 11;
 
 /// Runs `step` on the pair of a logged call.
 ///
@@ -159,29 +119,24 @@ unsafe fn with_pair(qp: *mut ffi::ibv_qp_ex, verb: &'static str, step: impl FnOn
 }
 
 unsafe extern "C" fn wr_start(qp: *mut ffi::ibv_qp_ex) {
+    let start = |pair: &mut Pair| {
+        (pair.error, pair.without_data, pair.without_address) = (0, false, false);
+        let fresh = std::mem::take(&mut pair.spare);
+        pair.batch.replace(fresh).map(|_| "a batch was already started")
+    };
     // SAFETY: only queue pairs of this provider have this function.
-    unsafe {
-        with_pair(qp, "wr_start", |pair| {
-            pair.error = 0;
-            (pair.without_data, pair.without_address) = (false, false);
-            let fresh = std::mem::take(&mut pair.spare);
-            pair.batch.replace(fresh).map(|_| "a batch was already started")
-        });
-    }
+    unsafe { with_pair(qp, "wr_start", start) }
 }
 
 unsafe extern "C" fn wr_abort(qp: *mut ffi::ibv_qp_ex) {
+    let abort = |pair: &mut Pair| {
+        let Some(batch) = pair.batch.take() else { return Some("no batch was started") };
+        pair.spare = batch;
+        pair.spare.clear();
+        None
+    };
     // SAFETY: only queue pairs of this provider have this function.
-    unsafe {
-        with_pair(qp, "wr_abort", |pair| match pair.batch.take() {
-            Some(mut batch) => {
-                batch.clear();
-                pair.spare = batch;
-                None
-            }
-            None => Some("no batch was started"),
-        });
-    }
+    unsafe { with_pair(qp, "wr_abort", abort) }
 }
 
 unsafe extern "C" fn wr_complete(qp: *mut ffi::ibv_qp_ex) -> c_int {
@@ -194,9 +149,8 @@ unsafe extern "C" fn wr_complete(qp: *mut ffi::ibv_qp_ex) -> c_int {
             inner.violation("wr_complete on a queue pair that does not exist");
             return libc::EINVAL;
         };
-        let (batch, without_data, error) = (pair.batch.take(), pair.without_data, pair.error);
-        let without_address = pair.without_address;
-        let Some(mut batch) = batch else {
+        let (without_data, without_address, error) = (pair.without_data, pair.without_address, pair.error);
+        let Some(mut batch) = pair.batch.take() else {
             inner.violation("wr_complete: no batch was started");
             return libc::EINVAL;
         };
@@ -359,102 +313,72 @@ unsafe extern "C" fn wr_set_xrc_srqn(qp: *mut ffi::ibv_qp_ex, remote_srqn: u32) 
     }
 }
 
-/// Sets the data of the batch's last request: `length` bytes, compared with `limit`.
-///
+/// The functions that set the data of the batch's last request: what a faulty driver does with it, whether it fits, and
+/// what is stored.
+macro_rules! data {
+    ($(
+        $name:ident($qp:ident, $($arg:ident: $Type:ty),+)
+        |$pair:ident| $fault:expr => $what:literal, $fits:expr, |$request:ident| $fill:block
+    )+) => { $(
+        unsafe extern "C" fn $name($qp: *mut ffi::ibv_qp_ex, $($arg: $Type),+) {
+            // SAFETY: only queue pairs of this provider have this function, and the data can be read.
+            unsafe {
+                let quiet = state_of((*$qp).qp_base.context).is_quiet();
+                with_pair($qp, stringify!($name), |$pair| {
+                    if !std::mem::take(&mut $pair.without_data) {
+                        return Some("no request is open for the data");
+                    }
+                    if $fault {
+                        return Some($what);
+                    }
+                    if !$fits {
+                        $pair.error = libc::EINVAL;
+                    } else if let (false, Some($request)) = (quiet, $pair.batch.as_mut().and_then(|it| it.last_mut())) {
+                        $fill
+                    }
+                    None
+                });
+            }
+        }
+    )+ };
+}
+
+data! {
+    wr_set_sge(qp, lkey: u32, addr: u64, length: u32)
+        |pair| false => "", pair.cap.max_send_sge > 0, |request|
+    {
+        request.entries.push((lkey, addr, length));
+        request.length = length;
+    }
+    wr_set_sge_list(qp, count: usize, list: *const ffi::ibv_sge)
+        |pair| count == 0 && list.addr() < 4096 && pair.reads_first => "the driver reads a missing entry",
+        count <= pair.cap.max_send_sge as usize, |request|
+    {
+        let list = slice_of(list, count);
+        request.entries.extend(list.iter().map(|sge| (sge.lkey, sge.addr, sge.length)));
+        request.length = list.iter().map(|sge| sge.length).sum();
+    }
+    wr_set_inline_data(qp, addr: *mut c_void, length: usize)
+        |pair| pair.overruns(length) => "the driver copies more than it has space for",
+        length <= pair.cap.max_inline_data as usize, |request|
+    {
+        request.inline = Some(read_bytes(addr, length));
+        request.length = length as u32;
+    }
+    wr_set_inline_data_list(qp, count: usize, list: *const ffi::ibv_data_buf)
+        |pair| pair.overruns(length_of(list, count)) => "the driver copies more than it has space for",
+        length_of(list, count) <= pair.cap.max_inline_data as usize, |request|
+    {
+        let bytes = slice_of(list, count).iter().flat_map(|piece| read_bytes(piece.addr, piece.length));
+        request.inline = Some(bytes.collect());
+        request.length = length_of(list, count) as u32;
+    }
+}
+
 /// # Safety
 ///
-/// `qp` is a queue pair of this provider.
-unsafe fn give(
-    qp: *mut ffi::ibv_qp_ex,
-    verb: &'static str,
-    fits: impl FnOnce(&ffi::ibv_qp_cap) -> bool,
-    fill: impl FnOnce(&mut Posted),
-) {
-    // SAFETY: objects are never freed.
-    let quiet = unsafe { state_of((*qp).qp_base.context) }.is_quiet();
+/// The pieces can be read.
+unsafe fn length_of(list: *const ffi::ibv_data_buf, count: usize) -> usize {
     // SAFETY: guaranteed by the caller.
-    unsafe {
-        with_pair(qp, verb, |pair| {
-            if !std::mem::take(&mut pair.without_data) {
-                return Some("no request is open for the data");
-            }
-            if !fits(&pair.cap) {
-                if verb.starts_with("wr_set_inline") && pair.copies_any_length {
-                    return Some("the driver copies more than it has space for");
-                }
-                pair.error = libc::EINVAL;
-            } else if let (false, Some(request)) = (quiet, pair.batch.as_mut().and_then(|batch| batch.last_mut())) {
-                fill(request);
-            }
-            None
-        });
-    }
-}
-
-unsafe extern "C" fn wr_set_sge(qp: *mut ffi::ibv_qp_ex, lkey: u32, addr: u64, length: u32) {
-    // SAFETY: see above.
-    unsafe {
-        give(
-            qp,
-            "wr_set_sge",
-            |cap| cap.max_send_sge > 0,
-            |request| {
-                request.entries.push((lkey, addr, length));
-                request.length = length;
-            },
-        );
-    }
-}
-
-unsafe extern "C" fn wr_set_sge_list(qp: *mut ffi::ibv_qp_ex, count: usize, list: *const ffi::ibv_sge) {
-    // SAFETY: see above; the list can be read.
-    unsafe {
-        let state = state_of((*qp).qp_base.context);
-        if count == 0 && list.addr() < 4096 && state.lock().script.has(Fault::FirstOfNone) {
-            state.lock().violation("wr_set_sge_list: the driver reads a missing entry");
-        }
-        give(
-            qp,
-            "wr_set_sge_list",
-            |cap| count <= cap.max_send_sge as usize,
-            |request| {
-                let list = if count == 0 { &[] } else { slice::from_raw_parts(list, count) };
-                request.entries.extend(list.iter().map(|sge| (sge.lkey, sge.addr, sge.length)));
-                request.length = list.iter().map(|sge| sge.length).sum();
-            },
-        );
-    }
-}
-
-unsafe extern "C" fn wr_set_inline_data(qp: *mut ffi::ibv_qp_ex, addr: *mut c_void, length: usize) {
-    // SAFETY: see above; this number of bytes can be read.
-    unsafe {
-        give(
-            qp,
-            "wr_set_inline_data",
-            |cap| length <= cap.max_inline_data as usize,
-            |request| {
-                request.inline = Some(slice::from_raw_parts(addr.cast::<u8>(), length).to_vec());
-                request.length = length as u32;
-            },
-        );
-    }
-}
-
-unsafe extern "C" fn wr_set_inline_data_list(qp: *mut ffi::ibv_qp_ex, count: usize, list: *const ffi::ibv_data_buf) {
-    // SAFETY: see above; the pieces can be read.
-    unsafe {
-        let list = if count == 0 { &[] } else { slice::from_raw_parts(list, count) };
-        let length: usize = list.iter().map(|piece| piece.length).sum();
-        give(
-            qp,
-            "wr_set_inline_data_list",
-            |cap| length <= cap.max_inline_data as usize,
-            |request| {
-                let bytes = |piece: &ffi::ibv_data_buf| slice::from_raw_parts(piece.addr.cast::<u8>(), piece.length);
-                request.inline = Some(list.iter().flat_map(bytes).copied().collect());
-                request.length = length as u32;
-            },
-        );
-    }
+    unsafe { slice_of(list, count) }.iter().map(|piece| piece.length).sum()
 }

@@ -90,7 +90,7 @@ unsafe fn read_send(wr: *const ffi::ibv_send_wr, qp_type: ffi::ibv_qp_type, quie
     // SAFETY: guaranteed by the caller; the opcode and the type determine the valid members of the unions.
     unsafe {
         let wr = &*wr;
-        let entries = read_entries(wr.sg_list, wr.num_sge);
+        let entries = slice_of(wr.sg_list, wr.num_sge as usize);
         let length = entries.iter().map(|entry| entry.length).sum();
         let flags = wr.send_flags & !flag::IBV_SEND_INLINE.0;
         let mut posted = Posted { wr_id: wr.wr_id, opcode: Some(wr.opcode.0), flags, length, ..Posted::default() };
@@ -98,15 +98,15 @@ unsafe fn read_send(wr: *const ffi::ibv_send_wr, qp_type: ffi::ibv_qp_type, quie
             posted.imm_data = Some(u32::from_be(wr.__bindgen_anon_1.imm_data));
         }
         match wr.opcode {
-            opcode::IBV_WR_RDMA_WRITE | opcode::IBV_WR_RDMA_WRITE_WITH_IMM | opcode::IBV_WR_RDMA_READ => {
+            opcode::IBV_WR_RDMA_WRITE
+            | opcode::IBV_WR_RDMA_WRITE_WITH_IMM
+            | opcode::IBV_WR_RDMA_READ
+            | opcode::IBV_WR_ATOMIC_WRITE => {
                 (posted.remote_addr, posted.rkey) = (wr.wr.rdma.remote_addr, wr.wr.rdma.rkey);
             }
             opcode::IBV_WR_ATOMIC_CMP_AND_SWP | opcode::IBV_WR_ATOMIC_FETCH_AND_ADD => {
                 (posted.remote_addr, posted.rkey) = (wr.wr.atomic.remote_addr, wr.wr.atomic.rkey);
                 posted.operands = (wr.wr.atomic.compare_add, wr.wr.atomic.swap);
-            }
-            opcode::IBV_WR_ATOMIC_WRITE => {
-                (posted.remote_addr, posted.rkey) = (wr.wr.rdma.remote_addr, wr.wr.rdma.rkey);
             }
             opcode::IBV_WR_SEND_WITH_INV | opcode::IBV_WR_LOCAL_INV => {
                 posted.invalidate_rkey = Some(wr.__bindgen_anon_1.invalidate_rkey);
@@ -144,8 +144,8 @@ unsafe fn read_send(wr: *const ffi::ibv_send_wr, qp_type: ffi::ibv_qp_type, quie
             posted.segments = Some((read_bytes(tso.hdr, tso.hdr_sz.into()), tso.mss));
         }
         if wr.send_flags & flag::IBV_SEND_INLINE.0 != 0 {
-            let bytes = |sge: &ffi::ibv_sge| slice::from_raw_parts(sge.addr as *const u8, sge.length as usize);
-            posted.inline = Some(entries.iter().flat_map(bytes).copied().collect());
+            let bytes = |sge: &ffi::ibv_sge| read_bytes(sge.addr as *const c_void, sge.length as usize);
+            posted.inline = Some(entries.iter().flat_map(bytes).collect());
         } else {
             posted.entries = entries.iter().map(|sge| (sge.lkey, sge.addr, sge.length)).collect();
         }
@@ -170,15 +170,17 @@ pub(super) fn bind_of(mw: *mut ffi::ibv_mw, rkey: u32, info: &ffi::ibv_mw_bind_i
 /// This number of bytes can be read.
 pub(super) unsafe fn read_bytes(from: *const c_void, length: usize) -> Vec<u8> {
     // SAFETY: guaranteed by the caller.
-    if length == 0 { Vec::new() } else { unsafe { slice::from_raw_parts(from.cast::<u8>(), length) }.to_vec() }
+    unsafe { slice_of(from.cast::<u8>(), length) }.to_vec()
 }
 
+/// A list as C has it: without entries, the pointer may be any.
+///
 /// # Safety
 ///
 /// The list can be read for as long as the result is used.
-pub(super) unsafe fn read_entries<'a>(list: *const ffi::ibv_sge, count: c_int) -> &'a [ffi::ibv_sge] {
+pub(super) unsafe fn slice_of<'a, T>(list: *const T, count: usize) -> &'a [T] {
     // SAFETY: guaranteed by the caller.
-    if count > 0 { unsafe { slice::from_raw_parts(list, count as usize) } } else { &[] }
+    if count > 0 { unsafe { slice::from_raw_parts(list, count) } } else { &[] }
 }
 
 /// Executes a send request.
@@ -210,39 +212,29 @@ pub(super) unsafe fn execute(inner: &mut Inner, qp: *mut ffi::ibv_qp, request: P
     );
     let receives = inner.shared.get_mut(&pair.srq).map_or(&mut pair.receives, |shared| &mut shared.receives);
     let receive = if takes_receive { receives.pop_front() } else { None };
-    let length = request.length;
+    let byte_len = request.length;
+    let usual = Completion { byte_len, qp_num, ..Completion::default() };
     if let Some(receive) = receive {
         let received = if code == opcode::IBV_WR_RDMA_WRITE_WITH_IMM { 129 } else { 128 };
         let wc_flags = if request.imm_data.is_some() { ffi::ibv_wc_flags::IBV_WC_WITH_IMM.0 } else { 0 };
-        let imm_data = request.imm_data.unwrap_or(0);
-        let wr_id = receive.wr_id;
-        let completion = Completion {
-            wr_id,
-            opcode: received,
-            byte_len: length,
-            imm_data,
-            qp_num,
-            src_qp: qp_num,
-            wc_flags,
-            ..Completion::default()
-        };
-        complete(inner, recv_cq.addr(), completion);
+        let (wr_id, imm_data, src_qp) = (receive.wr_id, request.imm_data.unwrap_or(0), qp_num);
+        complete(inner, recv_cq.addr(), Completion { wr_id, opcode: received, imm_data, src_qp, wc_flags, ..usual });
     }
     if signaled {
+        use ffi::ibv_wc_opcode as done;
         let completion = match code {
-            opcode::IBV_WR_RDMA_WRITE | opcode::IBV_WR_RDMA_WRITE_WITH_IMM => ffi::ibv_wc_opcode::IBV_WC_RDMA_WRITE,
-            opcode::IBV_WR_RDMA_READ => ffi::ibv_wc_opcode::IBV_WC_RDMA_READ,
-            opcode::IBV_WR_ATOMIC_CMP_AND_SWP => ffi::ibv_wc_opcode::IBV_WC_COMP_SWAP,
-            opcode::IBV_WR_ATOMIC_FETCH_AND_ADD => ffi::ibv_wc_opcode::IBV_WC_FETCH_ADD,
-            opcode::IBV_WR_LOCAL_INV => ffi::ibv_wc_opcode::IBV_WC_LOCAL_INV,
-            opcode::IBV_WR_BIND_MW => ffi::ibv_wc_opcode::IBV_WC_BIND_MW,
-            opcode::IBV_WR_TSO => ffi::ibv_wc_opcode::IBV_WC_TSO,
-            opcode::IBV_WR_ATOMIC_WRITE => ffi::ibv_wc_opcode::IBV_WC_ATOMIC_WRITE,
-            opcode::IBV_WR_FLUSH => ffi::ibv_wc_opcode::IBV_WC_FLUSH,
-            _ => ffi::ibv_wc_opcode::IBV_WC_SEND,
+            opcode::IBV_WR_RDMA_WRITE | opcode::IBV_WR_RDMA_WRITE_WITH_IMM => done::IBV_WC_RDMA_WRITE,
+            opcode::IBV_WR_RDMA_READ => done::IBV_WC_RDMA_READ,
+            opcode::IBV_WR_ATOMIC_CMP_AND_SWP => done::IBV_WC_COMP_SWAP,
+            opcode::IBV_WR_ATOMIC_FETCH_AND_ADD => done::IBV_WC_FETCH_ADD,
+            opcode::IBV_WR_LOCAL_INV => done::IBV_WC_LOCAL_INV,
+            opcode::IBV_WR_BIND_MW => done::IBV_WC_BIND_MW,
+            opcode::IBV_WR_TSO => done::IBV_WC_TSO,
+            opcode::IBV_WR_ATOMIC_WRITE => done::IBV_WC_ATOMIC_WRITE,
+            opcode::IBV_WR_FLUSH => done::IBV_WC_FLUSH,
+            _ => done::IBV_WC_SEND,
         };
-        let completion = Completion { wr_id, opcode: completion.0, byte_len: length, qp_num, ..Completion::default() };
-        complete(inner, send_cq.addr(), completion);
+        complete(inner, send_cq.addr(), Completion { wr_id, opcode: completion.0, ..usual });
     }
     if !quiet {
         inner.posted.push(request);

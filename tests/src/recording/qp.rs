@@ -139,6 +139,7 @@ pub(super) unsafe fn set_up(
         without_data: false,
         without_address: false,
         error: 0,
+        reads_first: inner.script.has(Fault::FirstOfNone),
         copies_any_length: inner.script.has(Fault::InlineOfAnyLength),
     };
     inner.pairs.insert(qp.addr(), pair);

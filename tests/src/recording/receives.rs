@@ -6,13 +6,13 @@ use libc::c_int;
 use rdma_mummy_sys as ffi;
 
 use super::calls::Posted;
-use super::post::{elsewhere, read_entries};
+use super::post::{elsewhere, slice_of};
 use super::script::{Bad, Failure};
 use super::state::Inner;
 
-/// Continues a call that posts receives to the queue at `object`. Passes each receive of a list to `take`, with its number
-/// of entries, until one is refused: by the script, or by `take` with an errno value. Accepted ones are logged unless the
-/// device is quiet.
+/// Continues a call that posts receives to the queue at `object`. Passes each receive of a list to `take`, with its
+/// number of entries, until one is refused: by the script, or by `take` with an errno value. Accepted ones are logged
+/// unless the device is quiet.
 ///
 /// # Safety
 ///
@@ -46,7 +46,7 @@ pub(super) unsafe fn each_receive(
                 return failure.code();
             }
             let request = &*next;
-            let entries = read_entries(request.sg_list, request.num_sge);
+            let entries = slice_of(request.sg_list, request.num_sge as usize);
             let length = entries.iter().map(|entry| entry.length).sum();
             let mut posted = Posted { wr_id: request.wr_id, length, ..Posted::default() };
             if !quiet {

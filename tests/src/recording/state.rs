@@ -109,6 +109,15 @@ pub(super) struct Pair {
     pub(super) error: c_int,
     /// Whether the driver copies inline data of any length.
     pub(super) copies_any_length: bool,
+    /// Whether the driver reads the first entry of an empty list.
+    pub(super) reads_first: bool,
+}
+
+impl Pair {
+    /// Whether the driver copies inline data for which it has no space.
+    pub(super) fn overruns(&self, length: usize) -> bool {
+        self.copies_any_length && length > self.cap.max_inline_data as usize
+    }
 }
 
 /// A completion channel.

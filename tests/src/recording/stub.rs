@@ -226,7 +226,32 @@ macro_rules! provide {
     };
 }
 
-pub(super) use {arguments, endings, provide, stubs};
+/// A function that gives a new object the functions that every driver has, and those that the program requests by flags,
+/// except those that the script omits; the rest stays null, as with drivers.
+macro_rules! requested {
+    (
+        $set:ident($Type:ty, $flags:ident): $($always:ident)*;
+        $($field:ident $(of $part:ident)? if $Flag:ident;)*
+    ) => {
+        /// # Safety
+        ///
+        /// `object` is new.
+        pub(super) unsafe fn $set(inner: &$crate::recording::state::Inner, object: *mut $Type, asked: u64) {
+            let has = |name: &str| !inner.script.without.contains(name);
+            let asked_for = |flag: u32| asked & u64::from(flag) != 0;
+            // SAFETY: the object is new.
+            unsafe {
+                $( (*object).$always = has(stringify!($always)).then_some($always); )*
+                $(
+                    let given = asked_for(rdma_mummy_sys::$flags::$Flag.0) && has(stringify!($field));
+                    (*object)$(.$part)?.$field = given.then_some($field);
+                )*
+            }
+        }
+    };
+}
+
+pub(super) use {arguments, endings, provide, requested, stubs};
 
 /// Destroys an object.
 ///
