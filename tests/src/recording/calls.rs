@@ -104,62 +104,40 @@ pub struct Completion {
 }
 
 /// The kinds of objects that must be destroyed after creation.
+#[expect(missing_docs, reason = "the names are those of the wrappers, or of the structs")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// The array of `ibv_get_device_list`.
     DeviceList,
-    /// `struct ibv_context`.
     Context,
-    /// `struct ibv_pd`.
     ProtectionDomain,
-    /// `struct ibv_mr`.
     MemoryRegion,
-    /// `struct ibv_mw`.
     MemoryWindow,
-    /// `struct ibv_dm`.
     DeviceMemory,
-    /// `struct ibv_dmah`.
     DmaHandle,
-    /// `struct ibv_buf`.
     Buffer,
     /// A domain, region or device memory that was imported.
     Import,
-    /// `struct ibv_comp_channel`.
     CompletionChannel,
-    /// `struct ibv_cq`.
     CompletionQueue,
-    /// `struct ibv_qp`.
     QueuePair,
-    /// `struct ibv_srq`.
     SharedReceiveQueue,
-    /// `struct ibv_xrcd`.
     XrcDomain,
-    /// `struct ibv_ah`.
     AddressHandle,
-    /// `struct ibv_td`.
     ThreadDomain,
-    /// `struct ibv_comp_cntr`.
     CompletionCounter,
-    /// `struct ibv_wq`.
     WorkQueue,
-    /// `struct ibv_rwq_ind_table`.
     IndirectionTable,
-    /// `struct ibv_counters`.
     Counters,
-    /// `struct ibv_flow_action`.
     FlowAction,
-    /// `struct ibv_flow`.
     Flow,
     /// A queue pair in a multicast group.
     MulticastMember,
-    /// `struct rdma_event_channel`.
     EventChannel,
-    /// `struct rdma_cm_id`.
     Identifier,
-    /// A `struct rdma_cm_event` that was read and not acknowledged.
+    /// An event that was read and not acknowledged.
     ConnectionEvent,
     /// The array of `rdma_get_devices`.
     OpenDevices,
-    /// `struct rdma_addrinfo`.
     AddressInformation,
 }

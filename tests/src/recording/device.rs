@@ -42,7 +42,8 @@ pub(super) fn plug_in() -> &'static Device {
     }
     device.node_type = ffi::ibv_node_type::IBV_NODE_CA;
     device.transport_type = ffi::ibv_transport_type::IBV_TRANSPORT_IB;
-    let device: &'static Device = Box::leak(Box::new(Device { device: UnsafeCell::new(device), state: State::new() }));
+    let device: &'static Device =
+        Box::leak(Box::new(Device { device: UnsafeCell::new(device), state: State::default() }));
     LISTED.with_borrow_mut(|listed| listed.push(device));
     device
 }

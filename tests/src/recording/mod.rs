@@ -74,16 +74,68 @@ pub use async_events::Raised;
 pub use calls::{Bind, Call, Completion, Kind, Posted};
 pub use driver::Driver;
 pub use efa::install_efa;
+pub use failure::Failure;
 pub(crate) use failure::set_errno;
 pub use import::{answer, loose_calls};
 pub use mlx5::install_mlx5;
 pub(crate) use script::Script;
-pub use script::{Bad, Facts, Failure};
+pub use script::{Bad, Facts};
 pub(crate) use spoil::Spoil;
 use stub::provide;
 pub(crate) use values::{Answer, Argument, verb};
 pub use warnings::Warnings;
 pub use world::{World, connect};
+
+/// What tests do with a device and with the shim: let calls fail, and read the log.
+macro_rules! controls {
+    ($this:ident => $state:expr) => {
+        /// Makes the `passing + 1`th call of `verb` from now on fail.
+        pub fn fail(&$this, verb: &'static str, passing: u32, failure: Failure) -> &Self {
+            $state.script.fail(verb, passing, failure);
+            $this
+        }
+
+        /// Makes every call of `verb` from now on fail.
+        pub fn fail_always(&$this, verb: &'static str, failure: Failure) -> &Self {
+            $state.script.fail_always(verb, failure);
+            $this
+        }
+
+        /// Makes the `passing + 1`th call that can fail, of any verb, fail.
+        pub fn fail_any(&$this, passing: u32, failure: Failure) -> &Self {
+            $state.script.fail_any(passing, failure);
+            $this
+        }
+
+        /// Fills the `passing + 1`th output of a call from now on with this byte; see [`outputs`](Self::outputs).
+        pub fn spoil(&$this, passing: u32, byte: u8) -> &Self {
+            $state.spoil.set(passing, byte);
+            $this
+        }
+
+        /// The outputs of calls since the last query, in order: structs of integers, returned numbers, the numbers in
+        /// new objects.
+        pub fn outputs(&$this) -> Vec<&'static str> {
+            $state.spoil.take()
+        }
+
+        /// All calls since the last query.
+        pub fn calls(&$this) -> Vec<Call> {
+            std::mem::take(&mut $state.calls)
+        }
+
+        /// The names of all calls since the last query.
+        pub fn verbs(&$this) -> Vec<&'static str> {
+            $this.calls().iter().map(|call| call.verb).collect()
+        }
+
+        /// The number of calls that could have failed.
+        pub fn failable(&$this) -> u32 {
+            $state.failable
+        }
+    };
+}
+pub(crate) use controls;
 
 /// Whether this is a provider, or the library of the system.
 static REGISTERED: Once = Once::new();
@@ -142,40 +194,12 @@ impl Recording {
         device.open().unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Makes the `passing + 1`th call of `verb` from now on fail.
-    pub fn fail(&self, verb: &'static str, passing: u32, failure: Failure) -> &Self {
-        self.device.state.lock().script.fail(verb, passing, failure);
-        self
-    }
-
-    /// Makes every call of `verb` from now on fail.
-    pub fn fail_always(&self, verb: &'static str, failure: Failure) -> &Self {
-        self.device.state.lock().script.fail_always(verb, failure);
-        self
-    }
+    controls!(self => self.device.state.lock());
 
     /// Lets calls of `verb` succeed again.
     pub fn succeed(&self, verb: &'static str) -> &Self {
         self.device.state.lock().script.succeed(verb);
         self
-    }
-
-    /// Makes the `passing + 1`th call that can fail, of any verb, fail.
-    pub fn fail_any(&self, passing: u32, failure: Failure) -> &Self {
-        self.device.state.lock().script.fail_any(passing, failure);
-        self
-    }
-
-    /// Fills the `passing + 1`th output of a call from now on with this byte; see [`outputs`](Self::outputs).
-    pub fn spoil(&self, passing: u32, byte: u8) -> &Self {
-        self.device.state.lock().spoil.set(passing, byte);
-        self
-    }
-
-    /// The outputs of calls since the last query, in order: structs of integers, returned numbers, the numbers in new
-    /// objects.
-    pub fn outputs(&self) -> Vec<&'static str> {
-        self.device.state.lock().spoil.take()
     }
 
     /// Makes the next `rereg_mr` return this code, with errno set.
@@ -251,16 +275,6 @@ impl Recording {
         self
     }
 
-    /// All calls since the last query.
-    pub fn calls(&self) -> Vec<Call> {
-        std::mem::take(&mut self.device.state.lock().calls)
-    }
-
-    /// The names of all calls since the last query.
-    pub fn verbs(&self) -> Vec<&'static str> {
-        self.calls().iter().map(|call| call.verb).collect()
-    }
-
     /// The requests that were posted since the last query.
     pub fn posted(&self) -> Vec<Posted> {
         std::mem::take(&mut self.device.state.lock().posted)
@@ -275,11 +289,6 @@ impl Recording {
     /// The attributes of the last `ibv_modify_qp`.
     pub fn qp_attr(&self) -> Option<rdma_mummy_sys::ibv_qp_attr> {
         self.device.state.lock().qp_attr
-    }
-
-    /// The number of calls that could have failed.
-    pub fn failable(&self) -> u32 {
-        self.device.state.lock().failable
     }
 
     /// The violations since the last query: actions that would crash a driver.

@@ -6,8 +6,9 @@ use libc::c_int;
 use rdma_mummy_sys as ffi;
 
 use super::calls::Posted;
+use super::failure::Failure;
 use super::post::{elsewhere, slice_of};
-use super::script::{Bad, Failure};
+use super::script::Bad;
 use super::state::Inner;
 
 /// Continues a call that posts receives to the queue at `object`. Passes each receive of a list to `take`, with its

@@ -7,78 +7,7 @@ use libc::c_int;
 use rdma_mummy_sys as ffi;
 
 use super::driver::{Driver, Fault, PollCq};
-use super::failure::{How, set_errno};
-
-/// How a call fails.
-#[derive(Clone, Copy, Debug)]
-pub struct Failure {
-    errno: c_int,
-    how: How,
-}
-
-impl Failure {
-    /// A failure as the manual page documents it: the errno value, or null or `-1` with errno set.
-    pub const fn documented(errno: c_int) -> Self {
-        Self { errno, how: How::Documented }
-    }
-
-    /// The negated errno value, where a number is returned.
-    pub const fn negative(errno: c_int) -> Self {
-        Self { errno, how: How::Negative }
-    }
-
-    /// `-1` with errno set, where a number is returned.
-    pub const fn minus_one(errno: c_int) -> Self {
-        Self { errno, how: How::MinusOne }
-    }
-
-    /// Null without a reason: errno stays as it was.
-    pub const fn silent() -> Self {
-        Self { errno: libc::EIO, how: How::Silent }
-    }
-
-    /// The errno value.
-    pub const fn errno(self) -> c_int {
-        self.errno
-    }
-
-    /// For verbs that return zero or the errno value.
-    pub(crate) fn code(self) -> c_int {
-        match self.how {
-            How::Documented | How::Silent => self.errno,
-            How::Negative => -self.errno,
-            How::MinusOne => {
-                set_errno(self.errno);
-                -1
-            }
-        }
-    }
-
-    /// For verbs that return a count, or a negative value.
-    pub(super) fn below_zero(self) -> c_int {
-        match self.how {
-            How::MinusOne => {
-                set_errno(self.errno);
-                -1
-            }
-            How::Documented | How::Negative | How::Silent => -self.errno,
-        }
-    }
-
-    /// For verbs that return `-1` with errno set.
-    pub(crate) fn minus(self) -> c_int {
-        set_errno(self.errno);
-        -1
-    }
-
-    /// For verbs that return a pointer.
-    pub(crate) fn null<T>(self) -> *mut T {
-        if !matches!(self.how, How::Silent) {
-            set_errno(self.errno);
-        }
-        std::ptr::null_mut()
-    }
-}
+use super::failure::Failure;
 
 /// The target of `bad_wr` for a refused list.
 #[derive(Clone, Copy, Debug)]
@@ -193,45 +122,34 @@ pub struct Facts {
     pub data_in_order: c_int,
 }
 
-impl Facts {
-    pub(super) fn new() -> Self {
+impl Default for Facts {
+    fn default() -> Self {
         // SAFETY: all three are structs of integers, of which zero is a value.
         let (mut device, mut port, qp): (ffi::ibv_device_attr_ex, ffi::ibv_port_attr, ffi::ibv_qp_attr) =
             unsafe { (mem::zeroed(), mem::zeroed(), mem::zeroed()) };
-        device.orig_attr.phys_port_cnt = 1;
         device.device_cap_flags_ex = ffi::IB_UVERBS_DEVICE_ATOMIC_WRITE;
-        device.orig_attr.max_qp_wr = 1024;
-        device.orig_attr.max_sge = 8;
-        device.orig_attr.max_cqe = 4096;
-        device.orig_attr.max_srq = 64;
-        device.orig_attr.max_qp_rd_atom = 16;
-        device.orig_attr.max_qp_init_rd_atom = 16;
-        device.orig_attr.atomic_cap = ffi::ibv_atomic_cap::IBV_ATOMIC_HCA;
-        device.orig_attr.max_srq_wr = 512;
-        device.orig_attr.max_srq_sge = 4;
-        port.state = ffi::ibv_port_state::IBV_PORT_ACTIVE;
-        port.max_mtu = ffi::ibv_mtu::IBV_MTU_4096;
-        port.active_mtu = ffi::ibv_mtu::IBV_MTU_1024;
-        port.gid_tbl_len = 4;
-        port.pkey_tbl_len = 1;
-        port.link_layer = 2;
+        let plain = &mut device.orig_attr;
+        (plain.phys_port_cnt, plain.atomic_cap) = (1, ffi::ibv_atomic_cap::IBV_ATOMIC_HCA);
+        (plain.max_qp_wr, plain.max_sge, plain.max_cqe) = (1024, 8, 4096);
+        (plain.max_qp_rd_atom, plain.max_qp_init_rd_atom) = (16, 16);
+        (plain.max_srq, plain.max_srq_wr, plain.max_srq_sge) = (64, 512, 4);
+        (port.state, port.link_layer) = (ffi::ibv_port_state::IBV_PORT_ACTIVE, 2);
+        (port.max_mtu, port.active_mtu) = (ffi::ibv_mtu::IBV_MTU_4096, ffi::ibv_mtu::IBV_MTU_1024);
+        (port.gid_tbl_len, port.pkey_tbl_len) = (4, 1);
         let gid = ffi::ibv_gid { raw: [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1] };
-        let first = ffi::ibv_gid_entry { gid, gid_index: 0, port_num: 1, gid_type: 2, ndev_ifindex: 0 };
-        let gids = vec![first];
-        let ece = ffi::ibv_ece { vendor_id: 0x15b3, options: 0b1110, comp_mask: 0 };
         Self {
             fills: true,
             flushes: true,
             device,
             port,
-            gids,
+            gids: vec![ffi::ibv_gid_entry { gid, gid_index: 0, port_num: 1, gid_type: 2, ndev_ifindex: 0 }],
             qp,
             query_state: None,
             query_type: None,
             srq: None,
             values_mask: 1,
             vlan: 0xffff,
-            ece,
+            ece: ffi::ibv_ece { vendor_id: 0x15b3, options: 0b1110, comp_mask: 0 },
             data_in_order: 0,
         }
     }

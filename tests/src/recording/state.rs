@@ -12,7 +12,8 @@ use rdma_mummy_sys as ffi;
 use super::async_events::AsyncEvents;
 use super::calls::{Call, Completion, Kind, Posted};
 use super::domain::Allocator;
-use super::script::{Facts, Failure, Script};
+use super::failure::Failure;
+use super::script::{Facts, Script};
 use super::spoil::Spoil;
 use super::srq::Shared;
 use super::xrc::ReceivePair;
@@ -33,6 +34,7 @@ impl Device {
     }
 }
 
+#[derive(Default)]
 pub(super) struct State {
     inner: Mutex<Inner>,
     /// Whether calls are not logged.
@@ -43,6 +45,7 @@ pub(super) struct State {
     pub(super) acknowledged: Condvar,
 }
 
+#[derive(Default)]
 pub(super) struct Inner {
     pub(super) calls: Vec<Call>,
     /// Calls that could have failed.
@@ -131,38 +134,6 @@ pub(super) struct Channel {
 unsafe impl Send for Inner {}
 
 impl State {
-    pub(super) fn new() -> Self {
-        let inner = Inner {
-            calls: Vec::new(),
-            failable: 0,
-            posted: Vec::new(),
-            violations: Vec::new(),
-            script: Script::default(),
-            facts: Facts::new(),
-            spoil: Spoil::default(),
-            live: BTreeMap::new(),
-            queues: BTreeMap::new(),
-            pairs: BTreeMap::new(),
-            shared: BTreeMap::new(),
-            receive_pairs: BTreeMap::new(),
-            channels: BTreeMap::new(),
-            async_events: AsyncEvents::default(),
-            allocators: BTreeMap::new(),
-            memory: BTreeMap::new(),
-            counters: BTreeMap::new(),
-            groups: BTreeMap::new(),
-            bytes: Vec::new(),
-            qp_attr: None,
-            handles: 0,
-        };
-        Self {
-            inner: Mutex::new(inner),
-            quiet: AtomicBool::new(false),
-            late: AtomicU32::new(0),
-            acknowledged: Condvar::new(),
-        }
-    }
-
     pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {
         // A panicking test holds the lock only in its own closures, which leave the state consistent.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)

@@ -13,46 +13,28 @@ use rdma_mummy_sys::since_v44::ibv_dmah;
 
 use super::calls::Kind;
 use super::device::state_of;
-use super::failure::set_errno;
-use super::script::Failure;
-use super::state::{Inner, State};
+use super::failure::{Failure, set_errno};
+use super::state::Inner;
 use super::values::{Answer, verb};
 
-/// An object of the device, or a part of one.
+/// An object of the device, as C has it.
 pub(super) trait Owned: Copy {
     /// The kind as which objects of this type are created.
     const KIND: Kind;
+    /// The offset of the field with the context, unless this is a context.
+    const CONTEXT: Option<usize>;
 
-    fn address(self) -> usize;
-
-    /// # Safety
-    ///
-    /// This is an object of this provider.
-    unsafe fn context(self) -> *mut ffi::ibv_context;
-
-    /// # Safety
-    ///
-    /// This is a new object of this provider.
-    unsafe fn set_context(self, context: *mut ffi::ibv_context);
+    fn start(self) -> *mut u8;
 }
 
 macro_rules! owned {
     ($($Type:ty $(, $part:ident)?: $Kind:ident;)*) => { $(
         impl Owned for *mut $Type {
             const KIND: Kind = Kind::$Kind;
+            const CONTEXT: Option<usize> = Some(std::mem::offset_of!($Type, $($part.)? context));
 
-            fn address(self) -> usize {
-                self.addr()
-            }
-
-            unsafe fn context(self) -> *mut ffi::ibv_context {
-                // SAFETY: objects are never freed.
-                unsafe { (*self)$(.$part)?.context }
-            }
-
-            unsafe fn set_context(self, context: *mut ffi::ibv_context) {
-                // SAFETY: guaranteed by the caller.
-                unsafe { (*self)$(.$part)?.context = context };
+            fn start(self) -> *mut u8 {
+                self.cast()
             }
         }
     )* };
@@ -82,16 +64,11 @@ owned! {
 
 impl Owned for *mut ffi::ibv_context {
     const KIND: Kind = Kind::Context;
+    const CONTEXT: Option<usize> = None;
 
-    fn address(self) -> usize {
-        self.addr()
+    fn start(self) -> *mut u8 {
+        self.cast()
     }
-
-    unsafe fn context(self) -> *mut ffi::ibv_context {
-        self
-    }
-
-    unsafe fn set_context(self, _context: *mut ffi::ibv_context) {}
 }
 
 /// A C struct of integers and nullable pointers, all zero, for the rest of the process. The memory comes from C's
@@ -103,14 +80,17 @@ pub(super) fn forever<T>() -> *mut T {
     object.cast()
 }
 
-/// The state of the device that an object belongs to.
+/// The context of an object.
 ///
 /// # Safety
 ///
 /// This is an object of this provider.
-pub(super) unsafe fn state_by(object: impl Owned) -> &'static State {
-    // SAFETY: guaranteed by the caller.
-    unsafe { state_of(object.context()) }
+pub(super) unsafe fn context_of<T: Owned>(object: T) -> *mut ffi::ibv_context {
+    match T::CONTEXT {
+        // SAFETY: guaranteed by the caller, and this is the offset of the field.
+        Some(field) => unsafe { object.start().add(field).cast::<*mut ffi::ibv_context>().read() },
+        None => object.start().cast(),
+    }
 }
 
 impl Inner {
@@ -120,8 +100,10 @@ impl Inner {
         *mut T: Owned,
     {
         let object = forever::<T>();
-        // SAFETY: the object is new.
-        unsafe { object.set_context(context) };
+        if let Some(field) = <*mut T>::CONTEXT {
+            // SAFETY: the object is new, and this is the offset of the field.
+            unsafe { object.byte_add(field).cast::<*mut ffi::ibv_context>().write(context) };
+        }
         self.made(<*mut T>::KIND, object, parents);
         object
     }
@@ -145,14 +127,14 @@ pub(super) unsafe fn begin<R: Answer>(
 ) -> Result<MutexGuard<'static, Inner>, R> {
     let verb = verb(name);
     // SAFETY: guaranteed by the caller.
-    let state = unsafe { state_by(object) };
+    let state = unsafe { state_of(context_of(object)) };
     let (inner, failure) = if R::CAN_FAIL { state.enter(verb, arguments) } else { (state.note(verb, arguments), None) };
     failure.map_or(Ok(inner), |failure| Err(R::failed(verb, failure)))
 }
 
 /// The result of a call on an object that does not exist.
 pub(super) fn missing<R: Answer>(inner: &mut Inner, name: &'static str, object: impl Owned) -> Option<R> {
-    let is_missing = R::CAN_FAIL && !inner.exists(object.address(), verb(name));
+    let is_missing = R::CAN_FAIL && !inner.exists(object.start().addr(), verb(name));
     is_missing.then(|| inner.refuse(verb(name), libc::EINVAL))
 }
 
@@ -207,7 +189,7 @@ macro_rules! endings {
         pub(super) unsafe extern "C" fn $name(object: *mut $Type) -> libc::c_int {
             // SAFETY: the module `stub` describes the objects.
             unsafe {
-                let _context = $crate::recording::stub::Owned::context(object);
+                let _context = $crate::recording::stub::context_of(object);
                 let code = $crate::recording::stub::destroy(stringify!($name), object);
                 $(if code == 0 {
                     let ($context, $object) = (_context, object);
@@ -261,11 +243,12 @@ pub(super) use {arguments, endings, provide, requested, stubs};
 pub(super) unsafe fn destroy<T: Owned>(name: &'static str, object: T) -> c_int {
     let verb = verb(name);
     // SAFETY: guaranteed by the caller.
-    let (mut inner, failure) = unsafe { state_by(object) }.enter(verb, &[("object", object.address() as u64)]);
+    let (mut inner, failure) =
+        unsafe { state_of(context_of(object)) }.enter(verb, &[("object", object.start().addr() as u64)]);
     if let Some(failure) = failure {
         return Answer::failed(verb, failure);
     }
-    match inner.destroy(T::KIND, object.address()) {
+    match inner.destroy(T::KIND, object.start().addr()) {
         Ok(()) => 0,
         Err(errno) => {
             set_errno(errno);

@@ -3,8 +3,7 @@
 use libc::c_int;
 use rdma_mummy_sys as ffi;
 
-use super::failure::set_errno;
-use super::script::Failure;
+use super::failure::{Failure, set_errno};
 
 /// An argument as a number: pointers as addresses.
 pub(crate) trait Argument {

@@ -30,7 +30,7 @@ use sideway::rdmacm::communication_manager::EventChannel;
 
 pub use events::{ConnectionEvent, ConnectionParameters};
 
-use crate::recording::{Call, Failure, Kind};
+use crate::recording::{Call, Failure, Kind, controls};
 use state::{ONE, State};
 
 /// The shim, for one test.
@@ -76,23 +76,7 @@ impl Shim {
         Self { _one: one }
     }
 
-    /// The `passing + 1`th call of `verb` from now on fails.
-    pub fn fail(&self, verb: &'static str, passing: u32, failure: Failure) -> &Self {
-        state::lock().script.fail(verb, passing, failure);
-        self
-    }
-
-    /// Every call of `verb` from now on fails.
-    pub fn fail_always(&self, verb: &'static str, failure: Failure) -> &Self {
-        state::lock().script.fail_always(verb, failure);
-        self
-    }
-
-    /// The `passing + 1`th call that can fail, of any verb, fails.
-    pub fn fail_any(&self, passing: u32, failure: Failure) -> &Self {
-        state::lock().script.fail_any(passing, failure);
-        self
-    }
+    controls!(self => state::lock());
 
     /// The next call of `verb` is not forwarded. Instead, `call` receives its arguments (pointers as addresses) and
     /// returns the result.
@@ -128,32 +112,6 @@ impl Shim {
     pub fn only_raised(&self, only: bool) -> &Self {
         state::lock().only_raised = only;
         self
-    }
-
-    /// The `passing + 1`th output of a call from now on has this value in every byte.
-    pub fn spoil(&self, passing: u32, byte: u8) -> &Self {
-        state::lock().spoil.set(passing, byte);
-        self
-    }
-
-    /// The outputs of calls since the last query, in order.
-    pub fn outputs(&self) -> Vec<&'static str> {
-        state::lock().spoil.take()
-    }
-
-    /// All calls since the last query.
-    pub fn calls(&self) -> Vec<Call> {
-        std::mem::take(&mut state::lock().calls)
-    }
-
-    /// The names of all calls since the last query.
-    pub fn verbs(&self) -> Vec<&'static str> {
-        self.calls().iter().map(|call| call.verb).collect()
-    }
-
-    /// The number of calls that could have failed.
-    pub fn failable(&self) -> u32 {
-        state::lock().failable
     }
 
     /// The violations since the last query: actions that would crash a library.
