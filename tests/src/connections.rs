@@ -18,7 +18,7 @@ use sideway::rdmacm::communication_manager::{
 };
 
 use crate::loopback::{Give, Memory};
-use crate::{datagrams, device, waiting};
+use crate::{datagrams, device, loopback, waiting};
 
 /// The deadline for any event.
 pub const LONG: Duration = Duration::from_secs(60);
@@ -197,13 +197,13 @@ pub fn connect_at(channel: &Arc<EventChannel>, address: IpAddr) -> (End, End) {
 #[derive(Debug)]
 pub struct DatagramEnd {
     /// The queue pair, with its completion queue and memory.
-    pub side: datagrams::End<GenericQueuePair<Datagram>>,
+    pub side: loopback::End<GenericQueuePair<Datagram>>,
     /// The protection domain.
     pub pd: Arc<ProtectionDomain>,
 }
 
 impl Deref for DatagramEnd {
-    type Target = datagrams::End<GenericQueuePair<Datagram>>;
+    type Target = loopback::End<GenericQueuePair<Datagram>>;
 
     fn deref(&self) -> &Self::Target {
         &self.side
@@ -230,7 +230,7 @@ pub fn datagram_end(id: &Arc<Identifier>) -> DatagramEnd {
     builder.setup_send_cq(&cq).setup_recv_cq(&cq);
     let qp = id.create_qp_generic(&builder).unwrap_or_else(|error| panic!("{error}"));
     let memory = Memory::new(&pd, datagrams::MEMORY, AccessFlags::LocalWrite);
-    DatagramEnd { side: datagrams::End { qp, cq, memory }, pd }
+    DatagramEnd { side: loopback::End { qp, cq, memory }, pd }
 }
 
 /// Sends some bytes to a queue pair, or to a group, and waits for the completion.

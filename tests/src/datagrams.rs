@@ -1,25 +1,19 @@
 //! Two queue pairs of one device that send datagrams to each other.
 
-use std::fmt;
 use std::sync::Arc;
 
-use sideway::error::VerbError;
 use sideway::ibverbs::AccessFlags;
 use sideway::ibverbs::address::{AddressHandle, AddressHandleAttribute};
 use sideway::ibverbs::completion::{
-    GenericCompletionQueue, WorkCompletionFlags, WorkCompletionOperationType, WorkCompletionStatus,
+    GenericWorkCompletion, WorkCompletionFlags, WorkCompletionOperationType, WorkCompletionStatus,
 };
 use sideway::ibverbs::device_context::DeviceContext;
 use sideway::ibverbs::protection_domain::ProtectionDomain;
-use sideway::ibverbs::queue_pair::{
-    BasicQueuePair, Datagram, ExtendedQueuePair, GenericQueuePair, PostSendGuard, QueuePair, QueuePairAttribute,
-    QueuePairBuilder, QueuePairState,
-};
+use sideway::ibverbs::queue_pair::{Datagram, PostSendGuard, QueuePairAttribute, QueuePairState};
 use sideway::ibverbs::work_request::WorkRequestFlags;
 
 use crate::device;
-use crate::loopback::{Give, Memory, QueueKind, Range, to};
-use crate::waiting;
+use crate::loopback::{Copied, Copying, End, Give, Kind, Memory, QueueKind, to};
 
 /// Bytes of the global routing header, or of its placeholder, before every received datagram.
 pub const GRH: usize = 40;
@@ -29,35 +23,6 @@ pub const MEMORY: usize = 64 * 1024;
 pub const INLINE: u32 = 64;
 /// The Q_Key of both sides.
 pub const QKEY: u32 = 0x1234_5678;
-
-/// A kind of queue pair for datagrams.
-pub trait Kind: QueuePair<Service = Datagram> + fmt::Debug + Sized {
-    /// For messages.
-    const NAME: &'static str;
-
-    /// Creates one.
-    ///
-    /// # Errors
-    ///
-    /// As the builder's.
-    fn build(builder: &QueuePairBuilder<Datagram>) -> Result<Self, VerbError>;
-}
-
-macro_rules! kind {
-    ($Pair:ty, $name:literal, $build:ident) => {
-        impl Kind for $Pair {
-            const NAME: &'static str = $name;
-
-            fn build(builder: &QueuePairBuilder<Datagram>) -> Result<Self, VerbError> {
-                builder.$build()
-            }
-        }
-    };
-}
-
-kind!(BasicQueuePair<Datagram>, "basic", build);
-kind!(ExtendedQueuePair<Datagram>, "extended", build_ex);
-kind!(GenericQueuePair<Datagram>, "generic", build_generic);
 
 /// Two sides.
 #[derive(Debug)]
@@ -74,18 +39,6 @@ pub struct Datagrams<Q> {
     pub context: Arc<DeviceContext>,
 }
 
-/// One side: a queue pair, its completion queue, its memory.
-#[derive(Debug)]
-pub struct End<Q> {
-    // Fields are dropped in this order, so the queue pair is destroyed before its memory is freed.
-    /// The queue pair.
-    pub qp: Q,
-    /// The completion queue of the QP.
-    pub cq: GenericCompletionQueue,
-    /// The memory of its requests.
-    pub memory: Memory,
-}
-
 /// A completion, copied off the queue. Fields that are undefined after a failure are `None`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
@@ -100,7 +53,7 @@ pub struct Completion {
     pub received: Option<(usize, u32, Option<u32>, bool)>,
 }
 
-impl<Q: Kind> Datagrams<Q> {
+impl<Q: Kind<Datagram>> Datagrams<Q> {
     /// Two sides that are ready to send.
     ///
     /// # Panics
@@ -142,88 +95,25 @@ impl<Q: Kind> Datagrams<Q> {
     }
 }
 
-impl<Q: Kind> End<Q> {
-    /// A range of this side's memory.
-    ///
-    /// # Panics
-    ///
-    /// If the range is out of bounds.
-    #[track_caller]
-    pub fn range(&self, offset: usize, len: usize) -> Range {
-        Range::of(&self.memory, offset, len)
+impl Copying for Datagram {
+    type Completion = Completion;
+}
+
+impl Copied for Completion {
+    fn of(wc: &GenericWorkCompletion<'_>, qp_num: u32) -> Self {
+        assert_eq!(wc.qp_num(), qp_num);
+        let opcode = (wc.status() == WorkCompletionStatus::Success).then(|| wc.opcode());
+        let received = (opcode == Some(WorkCompletionOperationType::Receive)).then(|| {
+            let flags = wc.wc_flags();
+            let imm_data = flags.contains(WorkCompletionFlags::WithImmediate).then(|| wc.imm_data());
+            let has_header = flags.contains(WorkCompletionFlags::GlobalRoutingHeader);
+            (wc.byte_len() as usize, wc.src_qp(), imm_data, has_header)
+        });
+        Self { wr_id: wc.wr_id(), status: wc.status(), opcode, received }
     }
 
-    /// The contents of the memory.
-    ///
-    /// # Panics
-    ///
-    /// If the range is out of bounds.
-    #[track_caller]
-    pub fn bytes(&self, offset: usize, len: usize) -> Vec<u8> {
-        let mut bytes = vec![0; len];
-        self.memory.read(offset, &mut bytes);
-        bytes
-    }
-
-    /// Posts one receive.
-    ///
-    /// # Panics
-    ///
-    /// If the receive cannot be posted.
-    #[track_caller]
-    pub fn post_receive(&mut self, wr_id: u64, offset: usize, len: usize) {
-        let range = self.range(offset, len);
-        let mut batch = self.qp.start_post_recv();
-        batch.construct_wr(wr_id).give(range);
-        batch.post().unwrap_or_else(|error| panic!("{}: {error}", Q::NAME));
-    }
-
-    /// Waits for the next completion.
-    ///
-    /// # Panics
-    ///
-    /// If no completion arrives.
-    #[track_caller]
-    pub fn completion(&mut self) -> Completion {
-        waiting::first(Q::NAME, || self.poll())
-    }
-
-    /// Waits for the next completion, which must be a success.
-    ///
-    /// # Panics
-    ///
-    /// If no completion arrives, or if the request failed.
-    #[track_caller]
-    pub fn success(&mut self) -> Completion {
-        let completion = self.completion();
-        assert_eq!(completion.status, WorkCompletionStatus::Success, "{}: {completion:?}", Q::NAME);
-        completion
-    }
-
-    /// Asserts that nothing completes.
-    ///
-    /// # Panics
-    ///
-    /// If a request completes.
-    #[track_caller]
-    pub fn silence(&mut self) {
-        waiting::nothing(Q::NAME, || self.poll());
-    }
-
-    #[track_caller]
-    fn poll(&mut self) -> Option<Completion> {
-        let qp_num = self.qp.qp_number();
-        waiting::take(&mut self.cq, |wc| {
-            assert_eq!(wc.qp_num(), qp_num);
-            let opcode = (wc.status() == WorkCompletionStatus::Success).then(|| wc.opcode());
-            let received = (opcode == Some(WorkCompletionOperationType::Receive)).then(|| {
-                let flags = wc.wc_flags();
-                let imm_data = flags.contains(WorkCompletionFlags::WithImmediate).then(|| wc.imm_data());
-                let has_header = flags.contains(WorkCompletionFlags::GlobalRoutingHeader);
-                (wc.byte_len() as usize, wc.src_qp(), imm_data, has_header)
-            });
-            Completion { wr_id: wc.wr_id(), status: wc.status(), opcode, received }
-        })
+    fn is_success(&self, _qp_num: u32) -> bool {
+        self.status == WorkCompletionStatus::Success
     }
 }
 
@@ -255,21 +145,4 @@ pub fn ready_to_send() -> QueuePairAttribute {
     let mut attributes = to(QueuePairState::ReadyToSend);
     attributes.setup_sq_psn(0xffffff);
     attributes
-}
-
-/// Runs a function for each kind of queue pair with each kind of completion queue, nine times.
-#[macro_export]
-macro_rules! on_all_kinds_of_datagrams {
-    ($function:ident) => {{
-        use sideway::ibverbs::queue_pair::{BasicQueuePair, Datagram, ExtendedQueuePair, GenericQueuePair};
-        let has_extended = $crate::device::has_extended_queue_pairs();
-        for queue in $crate::loopback::QueueKind::ALL {
-            println!("{}: {queue:?} completion queue", stringify!($function));
-            $function::<BasicQueuePair<Datagram>>(queue);
-            if has_extended {
-                $function::<ExtendedQueuePair<Datagram>>(queue);
-            }
-            $function::<GenericQueuePair<Datagram>>(queue);
-        }
-    }};
 }

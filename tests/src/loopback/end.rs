@@ -1,13 +1,16 @@
 //! One side of a connected pair, its receives and completions.
 
+use std::fmt;
+
 use sideway::ibverbs::completion::{
-    GenericCompletionQueue, WorkCompletionFlags, WorkCompletionOperationType, WorkCompletionStatus,
+    GenericCompletionQueue, GenericWorkCompletion, WorkCompletionFlags, WorkCompletionOperationType,
+    WorkCompletionStatus,
 };
 use sideway::ibverbs::memory_region::RemoteKey;
-use sideway::ibverbs::queue_pair::{PostSendGuard, SetScatterGatherEntry};
+use sideway::ibverbs::queue_pair::{Connected, PostSendGuard, QueuePair, Service, SetScatterGatherEntry};
 use sideway::ibverbs::work_request::{ScatterGatherEntry, WorkRequestFlags};
 
-use super::Kind;
+use super::kind::{Kind, Named};
 use super::memory::Memory;
 use crate::waiting;
 
@@ -23,7 +26,28 @@ pub struct End<Q> {
     pub memory: Memory,
 }
 
-impl<Q: Kind> End<Q> {
+/// What tests copy from a completion.
+pub trait Copied: fmt::Debug {
+    /// Copies it; the number is that of the queue pair whose completion queue has it.
+    fn of(completion: &GenericWorkCompletion<'_>, qp_num: u32) -> Self;
+
+    /// Whether a request of this queue pair has succeeded.
+    fn is_success(&self, qp_num: u32) -> bool;
+}
+
+/// A service whose completions tests copy.
+pub trait Copying: Service {
+    /// What they copy.
+    type Completion: Copied;
+}
+
+impl Copying for Connected {
+    type Completion = Completion;
+}
+
+type CompletionOf<Q> = <<Q as QueuePair>::Service as Copying>::Completion;
+
+impl<Q: QueuePair<Service: Copying> + Named> End<Q> {
     /// A range of this side's memory.
     ///
     /// # Panics
@@ -64,26 +88,13 @@ impl<Q: Kind> End<Q> {
         batch.post().unwrap_or_else(|error| panic!("{}: {error}", Q::NAME));
     }
 
-    /// Posts one signaled send.
-    ///
-    /// # Panics
-    ///
-    /// If the send cannot be posted.
-    #[track_caller]
-    pub fn post_send(&mut self, wr_id: u64, offset: usize, len: usize) {
-        let range = self.range(offset, len);
-        let mut batch = self.qp.start_post_send();
-        batch.construct_wr(wr_id, WorkRequestFlags::Signaled).setup_send().give(range);
-        batch.post().unwrap_or_else(|error| panic!("{}: {error}", Q::NAME));
-    }
-
     /// Waits for the next completion.
     ///
     /// # Panics
     ///
     /// If no completion arrives.
     #[track_caller]
-    pub fn completion(&mut self) -> Completion {
+    pub fn completion(&mut self) -> CompletionOf<Q> {
         waiting::first(Q::NAME, || self.poll())
     }
 
@@ -93,10 +104,9 @@ impl<Q: Kind> End<Q> {
     ///
     /// If no completion arrives, or if the request failed.
     #[track_caller]
-    pub fn success(&mut self) -> Completion {
+    pub fn success(&mut self) -> CompletionOf<Q> {
         let completion = self.completion();
-        assert_eq!(completion.status, WorkCompletionStatus::Success, "{}: {completion:?}", Q::NAME);
-        assert_eq!(completion.qp_num, self.qp.qp_number());
+        assert!(completion.is_success(self.qp.qp_number()), "{}: {completion:?}", Q::NAME);
         completion
     }
 
@@ -126,21 +136,24 @@ impl<Q: Kind> End<Q> {
     ///
     /// If the queue is broken.
     #[track_caller]
-    pub fn poll(&mut self) -> Option<Completion> {
-        waiting::take(&mut self.cq, |completion| {
-            let is_success = completion.status() == WorkCompletionStatus::Success;
-            Completion {
-                wr_id: completion.wr_id(),
-                status: completion.status(),
-                qp_num: completion.qp_num(),
-                opcode: is_success.then(|| completion.opcode()),
-                byte_len: is_success.then(|| completion.byte_len()),
-                imm_data: (is_success && completion.wc_flags().contains(WorkCompletionFlags::WithImmediate))
-                    .then(|| completion.imm_data()),
-                wc_flags: is_success.then(|| completion.wc_flags()),
-                invalidated_rkey: is_success.then(|| completion.invalidated_rkey()),
-            }
-        })
+    pub fn poll(&mut self) -> Option<CompletionOf<Q>> {
+        let qp_num = self.qp.qp_number();
+        waiting::take(&mut self.cq, |completion| Copied::of(&completion, qp_num))
+    }
+}
+
+impl<Q: Kind> End<Q> {
+    /// Posts one signaled send.
+    ///
+    /// # Panics
+    ///
+    /// If the send cannot be posted.
+    #[track_caller]
+    pub fn post_send(&mut self, wr_id: u64, offset: usize, len: usize) {
+        let range = self.range(offset, len);
+        let mut batch = self.qp.start_post_send();
+        batch.construct_wr(wr_id, WorkRequestFlags::Signaled).setup_send().give(range);
+        batch.post().unwrap_or_else(|error| panic!("{}: {error}", Q::NAME));
     }
 }
 
@@ -163,6 +176,27 @@ pub struct Completion {
     pub wc_flags: Option<WorkCompletionFlags>,
     /// The key that the peer invalidated if the flags report that; otherwise undefined.
     pub invalidated_rkey: Option<RemoteKey>,
+}
+
+impl Copied for Completion {
+    fn of(completion: &GenericWorkCompletion<'_>, _qp_num: u32) -> Self {
+        let is_success = completion.status() == WorkCompletionStatus::Success;
+        Self {
+            wr_id: completion.wr_id(),
+            status: completion.status(),
+            qp_num: completion.qp_num(),
+            opcode: is_success.then(|| completion.opcode()),
+            byte_len: is_success.then(|| completion.byte_len()),
+            imm_data: (is_success && completion.wc_flags().contains(WorkCompletionFlags::WithImmediate))
+                .then(|| completion.imm_data()),
+            wc_flags: is_success.then(|| completion.wc_flags()),
+            invalidated_rkey: is_success.then(|| completion.invalidated_rkey()),
+        }
+    }
+
+    fn is_success(&self, qp_num: u32) -> bool {
+        (self.status, self.qp_num) == (WorkCompletionStatus::Success, qp_num)
+    }
 }
 
 /// A range of the memory of an [`End`].

@@ -5,44 +5,42 @@ use std::fmt;
 use sideway::error::VerbError;
 use sideway::ibverbs::completion::{CompletionQueueBuilder, GenericCompletionQueue};
 use sideway::ibverbs::queue_pair::{
-    BasicQueuePair, Connected, ExtendedQueuePair, GenericQueuePair, QueuePair, QueuePairBuilder,
+    BasicQueuePair, Connected, Datagram, ExtendedQueuePair, GenericQueuePair, QueuePair, QueuePairBuilder,
 };
 
-/// A kind of queue pair.
-pub trait Kind: QueuePair<Service = Connected> + fmt::Debug + Send + Sized {
-    /// The name in messages.
+/// The name of a kind of queue pair in messages.
+pub trait Named {
+    /// The name.
     const NAME: &'static str;
+}
 
+/// A kind of queue pair, for a service.
+pub trait Kind<S = Connected>: QueuePair<Service = S> + Named + fmt::Debug + Send + Sized {
     /// Creates a queue pair of this kind.
     ///
     /// # Errors
     ///
     /// The errors of the builder.
-    fn build(builder: &QueuePairBuilder) -> Result<Self, VerbError>;
+    fn build(builder: &QueuePairBuilder<S>) -> Result<Self, VerbError>;
 }
 
-impl Kind for BasicQueuePair {
-    const NAME: &'static str = "basic";
+macro_rules! kinds {
+    ($($Pair:ident, $name:literal, $build:ident: $($Service:ident)+;)+) => { $($(
+        impl Named for $Pair<$Service> {
+            const NAME: &'static str = $name;
+        }
 
-    fn build(builder: &QueuePairBuilder) -> Result<Self, VerbError> {
-        builder.build()
-    }
+        impl Kind<$Service> for $Pair<$Service> {
+            fn build(builder: &QueuePairBuilder<$Service>) -> Result<Self, VerbError> {
+                builder.$build()
+            }
+        }
+    )+)+ };
 }
-
-impl Kind for ExtendedQueuePair {
-    const NAME: &'static str = "extended";
-
-    fn build(builder: &QueuePairBuilder) -> Result<Self, VerbError> {
-        builder.build_ex()
-    }
-}
-
-impl Kind for GenericQueuePair {
-    const NAME: &'static str = "generic";
-
-    fn build(builder: &QueuePairBuilder) -> Result<Self, VerbError> {
-        builder.build_generic()
-    }
+kinds! {
+    BasicQueuePair, "basic", build: Connected Datagram;
+    ExtendedQueuePair, "extended", build_ex: Connected Datagram;
+    GenericQueuePair, "generic", build_generic: Connected Datagram;
 }
 
 /// A kind of completion queue.
@@ -77,19 +75,22 @@ impl QueueKind {
 }
 
 /// Runs a function for each kind of queue pair that the device has, with each kind of completion queue, and prints the
-/// results.
+/// results. The service is `Connected` unless named.
 #[macro_export]
 macro_rules! on_all_kinds {
-    ($function:ident) => {{
+    ($function:ident) => {
+        $crate::on_all_kinds!($function, Connected)
+    };
+    ($function:ident, $Service:ident) => {{
         use sideway::ibverbs::queue_pair::{BasicQueuePair, ExtendedQueuePair, GenericQueuePair};
         let has_extended = $crate::device::has_extended_queue_pairs();
         for queue in $crate::loopback::QueueKind::ALL {
             println!("{}: {queue:?} completion queue", stringify!($function));
-            $function::<BasicQueuePair>(queue);
+            $function::<BasicQueuePair<sideway::ibverbs::queue_pair::$Service>>(queue);
             if has_extended {
-                $function::<ExtendedQueuePair>(queue);
+                $function::<ExtendedQueuePair<sideway::ibverbs::queue_pair::$Service>>(queue);
             }
-            $function::<GenericQueuePair>(queue);
+            $function::<GenericQueuePair<sideway::ibverbs::queue_pair::$Service>>(queue);
         }
     }};
 }

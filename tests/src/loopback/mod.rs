@@ -12,8 +12,8 @@ use sideway::ibverbs::device_context::DeviceContext;
 use sideway::ibverbs::protection_domain::ProtectionDomain;
 use sideway::ibverbs::queue_pair::{QueuePairBuilder, QueuePairState};
 
-pub use self::end::{Completion, End, Give, Range};
-pub use self::kind::{Kind, QueueKind};
+pub use self::end::{Completion, Copied, Copying, End, Give, Range};
+pub use self::kind::{Kind, Named, QueueKind};
 pub use self::memory::Memory;
 pub use self::transition::{init, ready_to_receive, ready_to_send, to};
 use crate::device;

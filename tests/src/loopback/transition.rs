@@ -1,11 +1,10 @@
 //! The attributes that bring a queue pair from RESET to RTS.
 
 use sideway::ibverbs::AccessFlags;
-use sideway::ibverbs::address::AddressHandleAttribute;
 use sideway::ibverbs::device_context::{DeviceContext, Mtu};
 use sideway::ibverbs::queue_pair::{QueuePairAttribute, QueuePairState};
 
-use crate::device;
+use crate::{datagrams, device};
 
 /// RESET to INIT.
 pub fn init() -> QueuePairAttribute {
@@ -21,15 +20,9 @@ pub fn init() -> QueuePairAttribute {
 /// If the port has no address.
 #[track_caller]
 pub fn ready_to_receive(context: &DeviceContext, dest_qp_num: u32, rq_psn: u32) -> QueuePairAttribute {
-    let port = context.query_port(device::PORT).unwrap_or_else(|error| panic!("{error}"));
-    let mut way = AddressHandleAttribute::new();
-    way.setup_port(device::PORT).setup_dest_lid(port.lid());
-    if let Some(entry) = device::gid(context) {
-        way.setup_grh(&entry.gid(), 0, entry.gid_index() as u8, 64, 0);
-    }
     let mut attributes = to(QueuePairState::ReadyToReceive);
     attributes
-        .setup_address_vector(&way)
+        .setup_address_vector(&datagrams::to_itself(context))
         .setup_path_mtu(Mtu::Mtu1024)
         .setup_dest_qp_num(dest_qp_num)
         .setup_rq_psn(rq_psn)

@@ -140,7 +140,7 @@ stubs! {
             return -1;
         };
         (*event).event_type = ffi::ibv_event_type(raised.event_type);
-        inner.tag("get_async_event: type", &raw mut (*event).event_type);
+        inner.spoil.tag("get_async_event: type", &raw mut (*event).event_type);
         // As in the library, events of unknown types have no object.
         let known = (*event).event_type.0 == raised.event_type;
         match raised.element {

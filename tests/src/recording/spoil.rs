@@ -106,16 +106,6 @@ impl Inner {
         0
     }
 
-    /// Handles the tag of a union with pointers, which a call has filled in.
-    ///
-    /// # Safety
-    ///
-    /// As [`Spoil::output`].
-    pub(super) unsafe fn tag<T>(&mut self, what: &'static str, to: *mut T) {
-        // SAFETY: the caller upholds the same contract.
-        unsafe { self.spoil.tag(what, to) };
-    }
-
     /// Handles a number that a call returns.
     pub(super) fn number<T: Number>(&mut self, what: &'static str, mut value: T) -> T {
         // SAFETY: this function owns the number, for which any bytes are valid.

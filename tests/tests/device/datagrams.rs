@@ -12,9 +12,9 @@ use sideway::ibverbs::queue_pair::{
     QueuePairState, SendOperationFlags,
 };
 use sideway::ibverbs::work_request::WorkRequestFlags;
-use sideway_tests::datagrams::{Completion, Datagrams, GRH, Kind, QKEY, init, ready_to_send};
-use sideway_tests::loopback::{Give, QueueKind, to};
-use sideway_tests::{device, on_all_kinds_of_datagrams};
+use sideway_tests::datagrams::{Completion, Datagrams, GRH, QKEY, init, ready_to_send};
+use sideway_tests::loopback::{Give, Kind, QueueKind, to};
+use sideway_tests::{device, on_all_kinds};
 
 const SIGNALED: WorkRequestFlags = WorkRequestFlags::Signaled;
 
@@ -39,10 +39,10 @@ fn received(wr_id: u64, len: usize, from: u32, imm_data: Option<u32>) -> Complet
 
 #[test]
 fn datagram_arrives_after_its_header_and_names_its_sender() {
-    on_all_kinds_of_datagrams!(send);
+    on_all_kinds!(send, Datagram);
 }
 
-fn send<Q: Kind>(queue: QueueKind) {
+fn send<Q: Kind<Datagram>>(queue: QueueKind) {
     let mut pair = Datagrams::<Q>::new(queue);
     let data = text(1000, 1);
     pair.near.memory.write(0, &data);
@@ -71,10 +71,10 @@ fn send<Q: Kind>(queue: QueueKind) {
 
 #[test]
 fn datagrams_of_unequal_lengths_arrive_whole() {
-    on_all_kinds_of_datagrams!(lengths);
+    on_all_kinds!(lengths, Datagram);
 }
 
-fn lengths<Q: Kind>(queue: QueueKind) {
+fn lengths<Q: Kind<Datagram>>(queue: QueueKind) {
     let mut pair = Datagrams::<Q>::new(queue);
     let data = text(1024, 2);
     pair.near.memory.write(0, &data);
@@ -103,10 +103,10 @@ fn lengths<Q: Kind>(queue: QueueKind) {
 
 #[test]
 fn inline_data_may_be_reused_at_once() {
-    on_all_kinds_of_datagrams!(inline);
+    on_all_kinds!(inline, Datagram);
 }
 
-fn inline<Q: Kind>(queue: QueueKind) {
+fn inline<Q: Kind<Datagram>>(queue: QueueKind) {
     let mut pair = Datagrams::<Q>::new(queue);
     let (near, far) = (pair.near.qp.qp_number(), pair.far.qp.qp_number());
     pair.far.post_receive(1, 0, 200);
@@ -127,10 +127,10 @@ fn inline<Q: Kind>(queue: QueueKind) {
 
 #[test]
 fn datagram_with_a_wrong_key_is_dropped_and_the_next_arrives() {
-    on_all_kinds_of_datagrams!(keys);
+    on_all_kinds!(keys, Datagram);
 }
 
-fn keys<Q: Kind>(queue: QueueKind) {
+fn keys<Q: Kind<Datagram>>(queue: QueueKind) {
     let mut pair = Datagrams::<Q>::new(queue);
     let near = pair.near.qp.qp_number();
     pair.near.memory.write(0, b"wrong");
@@ -158,10 +158,10 @@ fn keys<Q: Kind>(queue: QueueKind) {
 
 #[test]
 fn datagram_without_a_receive_is_dropped() {
-    on_all_kinds_of_datagrams!(no_receive);
+    on_all_kinds!(no_receive, Datagram);
 }
 
-fn no_receive<Q: Kind>(queue: QueueKind) {
+fn no_receive<Q: Kind<Datagram>>(queue: QueueKind) {
     let mut pair = Datagrams::<Q>::new(queue);
     let near = pair.near.qp.qp_number();
     pair.near.memory.write(0, b"lost.here.");
@@ -176,10 +176,10 @@ fn no_receive<Q: Kind>(queue: QueueKind) {
 
 #[test]
 fn datagram_longer_than_the_mtu_does_not_arrive() {
-    on_all_kinds_of_datagrams!(too_long);
+    on_all_kinds!(too_long, Datagram);
 }
 
-fn too_long<Q: Kind>(queue: QueueKind) {
+fn too_long<Q: Kind<Datagram>>(queue: QueueKind) {
     let mut pair = Datagrams::<Q>::new(queue);
     let mtu = pair.context.query_port(device::PORT).unwrap().active_mtu().bytes().unwrap() as usize;
     let near = pair.near.qp.qp_number();
@@ -216,10 +216,10 @@ fn operations_that_soft_roce_lacks_for_datagrams_are_refused_by_name() {
 
 #[test]
 fn transition_error_lists_missing_and_extra_attributes() {
-    on_all_kinds_of_datagrams!(transitions);
+    on_all_kinds!(transitions, Datagram);
 }
 
-fn transitions<Q: Kind>(queue: QueueKind) {
+fn transitions<Q: Kind<Datagram>>(queue: QueueKind) {
     let context = device::open();
     let pd = context.alloc_pd().unwrap();
     let cq = queue.build(&context.create_cq_builder());

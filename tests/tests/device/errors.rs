@@ -7,7 +7,7 @@ use sideway::ibverbs::queue_pair::{
     QueuePairState as State, SendOperationFlags,
 };
 use sideway::ibverbs::work_request::{PostErrorKind, WorkRequestFlags};
-use sideway_tests::loopback::{Give, Kind, Loopback, QueueKind, REQUESTS};
+use sideway_tests::loopback::{Give, Kind, Loopback, Named, QueueKind, REQUESTS};
 use sideway_tests::{device, on_all_kinds};
 
 const SIGNALED: WorkRequestFlags = WorkRequestFlags::Signaled;
@@ -199,7 +199,7 @@ fn too_much<Q: Kind>(queue: QueueKind) {
         builder.setup_max_inline_data(16).setup_max_send_sge(2).setup_max_recv_sge(2).setup_max_recv_wr(4);
     });
     let ranges = [pair.near.range(0, 8); 3];
-    if Q::NAME == BasicQueuePair::NAME {
+    if Q::NAME == <BasicQueuePair>::NAME {
         let mut batch = pair.near.qp.start_post_send();
         batch.construct_wr(50, SIGNALED).setup_send().give(ranges[0]);
         batch.construct_wr(51, SIGNALED).setup_send().give_list(&ranges);

@@ -6,7 +6,7 @@ use std::io::IoSlice;
 use sideway::ibverbs::completion::WorkCompletionOperationType as Operation;
 use sideway::ibverbs::queue_pair::{ExtendedQueuePair, PostSendGuard};
 use sideway::ibverbs::work_request::{PostErrorKind, WorkRequestFlags};
-use sideway_tests::loopback::{Give, INLINE, Kind, Loopback, QueueKind, REQUESTS};
+use sideway_tests::loopback::{Give, INLINE, Kind, Loopback, Named, QueueKind, REQUESTS};
 use sideway_tests::{device, on_all_kinds};
 
 const SIGNALED: WorkRequestFlags = WorkRequestFlags::Signaled;
@@ -208,7 +208,7 @@ fn unequal_lists<Q: Kind>(queue: QueueKind) {
     let mut batch = pair.near.qp.start_post_send();
     batch.construct_wr(72, SIGNALED).setup_write(rkey, addr).give_list(&ranges);
     let posted = batch.post();
-    if Q::NAME == ExtendedQueuePair::NAME && device::is_soft_roce(&pair.context) {
+    if Q::NAME == <ExtendedQueuePair>::NAME && device::is_soft_roce(&pair.context) {
         // rdma-core's driver would send this list incorrectly.
         let error = posted.expect_err("soft-RoCE's extended queue pairs refuse it");
         assert_eq!(error.kind(), PostErrorKind::InvalidWorkRequest, "{error}");

@@ -12,7 +12,7 @@ use sideway::ibverbs::queue_pair::{
 };
 use sideway::ibverbs::work_request::WorkRequestFlags;
 use sideway_tests::device;
-use sideway_tests::loopback::{End, Give, Kind, Loopback, QueueKind, REQUESTS};
+use sideway_tests::loopback::{End, Give, Loopback, Named, QueueKind, REQUESTS};
 
 const SIGNALED: WorkRequestFlags = WorkRequestFlags::Signaled;
 const LONG: Duration = Duration::from_secs(60);
@@ -23,7 +23,7 @@ macro_rules! posts_from_threads {
         #[test]
         fn $name() {
             const MESSAGES: u64 = 500;
-            let is_extended = <$Kind as Kind>::NAME == ExtendedQueuePair::NAME;
+            let is_extended = <$Kind as Named>::NAME == <ExtendedQueuePair>::NAME;
             if is_extended && !device::has_extended_queue_pairs() {
                 return;
             }
