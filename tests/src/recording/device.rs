@@ -14,8 +14,8 @@ use super::calls::Kind;
 use super::state::{Device, State};
 use super::stub::{endings, forever, provide};
 use super::{
-    async_events, completion, completion_control, control, counters, device_memory, domain, extended_cq, extended_qp,
-    flow, memory, post, query, srq, window, work_queue, xrc,
+    async_events, completion, control, counters, device_memory, domain, extended_cq, extended_qp, flow, memory, post,
+    query, srq, window, work_queue, xrc,
 };
 
 thread_local! {
@@ -140,13 +140,13 @@ pub(super) unsafe extern "C" fn ibv_open_device(device: *mut ffi::ibv_device) ->
     provide! { table, has;
         query: query_port query_device_ex query_rt_values;
         extended_cq: create_cq_ex;
-        completion_control: modify_cq;
         domain: alloc_td alloc_parent_domain;
         extended_qp: create_qp_ex;
         srq: create_srq_ex get_srq_num post_srq_ops;
         xrc: open_xrcd close_xrcd open_qp;
         memory: advise_mr alloc_null_mr;
         device_memory: alloc_dm free_dm reg_dm_mr;
+        completion: modify_cq;
         control: modify_qp_rate_limit;
         counters: create_counters attach_counters_point_flow read_counters destroy_counters;
         flow: create_flow_action_esp modify_flow_action_esp destroy_flow_action;

@@ -16,7 +16,18 @@
 //! assert_eq!(recording.live(), [Kind::Context; 0]);
 //! ```
 //!
-//! Connections are softrnic's: [`shim`](crate::shim).
+//! Connections are softrnic's: [`shim`](crate::shim). These verbs are not softrnic's under rdma-lens, for four reasons:
+//!
+//! * Each verb must misbehave. `everything` makes each call fail in ways that no manual page documents, and replaces each
+//!   number that it returns; a lens only injects documented failures into a device that behaves.
+//! * Drivers lack functions, report any attributes, and crash on some requests ([`Recording::without`],
+//!   [`Recording::edit`], [`Driver`]); softrnic has one set of functions and attributes, and refuses such requests.
+//! * softrnic lacks work queues, flows, counters, tag matching, and the dynamic connections and datagrams of vendors. The
+//!   vendors' requests need the queue pairs, completion queues and shared receive queues of this device.
+//! * A lens belongs to the process, and its trace has texts. Tests here run in parallel, each with a device, and compare
+//!   the arguments as C has them, also under Miri.
+//!
+//! All functions have one shape: `stub.rs`.
 //!
 //! `ibv_context`, `ibv_cq_ex` and `ibv_qp_ex` have only the requested functions: a field or
 //! operation that was not requested is a null pointer, and calling it ends the process.
@@ -26,9 +37,7 @@ mod async_events;
 mod buffer;
 mod calls;
 mod completion;
-mod completion_control;
 mod control;
-mod counter;
 mod counters;
 mod device;
 mod device_memory;
@@ -339,8 +348,7 @@ fn table() -> IbverbsTable {
         import: ibv_import_pd ibv_unimport_pd ibv_import_mr ibv_unimport_mr ibv_import_dm ibv_unimport_dm;
         address: ibv_create_ah ibv_destroy_ah ibv_init_ah_from_wc ibv_resolve_eth_l2_from_gid;
         async_events: ibv_get_async_event ibv_ack_async_event;
-        completion: ibv_create_cq;
-        completion_control: ibv_resize_cq;
+        completion: ibv_create_cq ibv_resize_cq;
         srq: ibv_create_srq ibv_modify_srq ibv_query_srq ibv_destroy_srq;
         qp: ibv_create_qp ibv_modify_qp ibv_query_qp ibv_destroy_qp;
         extended_qp: ibv_qp_to_qp_ex;
@@ -353,7 +361,7 @@ fn table() -> IbverbsTable {
         memory: ibv_reg_mr_ex;
         device_memory: ibv_alloc_dmah ibv_dealloc_dmah ibv_dm_export_dmabuf_fd;
         buffer: ibv_alloc_buf ibv_free_buf ibv_reg_buf_mr ibv_alloc_user_buf ibv_free_user_buf;
-        counter: _ibv_query_comp_cntr_caps ibv_create_comp_cntr ibv_destroy_comp_cntr ibv_set_comp_cntr
+        counters: _ibv_query_comp_cntr_caps ibv_create_comp_cntr ibv_destroy_comp_cntr ibv_set_comp_cntr
             ibv_set_err_comp_cntr ibv_inc_comp_cntr ibv_inc_err_comp_cntr ibv_read_comp_cntr ibv_read_err_comp_cntr
             ibv_qp_attach_comp_cntr;
     }

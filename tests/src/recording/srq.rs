@@ -11,9 +11,7 @@ use super::async_events;
 use super::calls::{Call, Completion, Posted};
 use super::completion::complete;
 use super::device::state_of;
-use super::post::elsewhere;
-use super::receives::each_receive;
-use super::script::Bad;
+use super::receives::{each, each_receive};
 use super::state::Inner;
 use super::stub::{arguments, endings, stubs};
 
@@ -157,33 +155,9 @@ pub(super) unsafe extern "C" fn post_srq_ops(
     // SAFETY: objects are never freed; the operations form a list that ends, with their entries, and `bad_wr` can be
     // written.
     unsafe {
-        let (mut inner, failure) = state_of((*srq).context).enter("post_srq_ops", &[("srq", srq.addr() as u64)]);
-        if !inner.exists(srq.addr(), "post_srq_ops") {
-            *bad_wr = wr;
-            return libc::EINVAL;
-        }
-        let refusal = failure.map(|failure| (Bad::At(0), failure)).or_else(|| inner.script.refusal.take());
-        let (mut next, mut index) = (wr, 0);
-        while let Some(request) = next.as_mut() {
-            let scripted = match refusal {
-                Some((Bad::At(at), failure)) if at == index => Some((next, failure.code())),
-                Some((bad, failure)) if request.next.is_null() && !matches!(bad, Bad::At(_)) => {
-                    Some((elsewhere(bad, next), failure.code()))
-                }
-                _ => None,
-            };
-            let told = refusal.filter(|_| scripted.is_some()).map(|(_, failure)| failure.errno());
-            let refused = scripted.or_else(|| operate(&mut inner, srq, request).err().map(|errno| (next, errno)));
-            if let Some((bad, code)) = refused {
-                *bad_wr = bad;
-                inner.failed(told.unwrap_or(code));
-                return code;
-            }
-            next = request.next;
-            index += 1;
-        }
+        let call = state_of((*srq).context).enter("post_srq_ops", &[("srq", srq.addr() as u64)]);
+        each(call, srq.addr(), wr, bad_wr, |inner, request| operate(inner, srq, request))
     }
-    0
 }
 
 /// Executes an operation on the list of tags.
