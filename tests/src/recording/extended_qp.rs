@@ -211,7 +211,10 @@ unsafe fn begin(qp: *mut ffi::ibv_qp_ex, verb: &'static str, code: opcode, reque
 
 /// The functions that start a request, and the parts of the request.
 macro_rules! operations {
-    ($has_data:literal: $($name:ident($qp:ident $(, $arg:ident: $Type:ty)*) $opcode:ident |$of:ident| $request:block)*) => { $(
+    (
+        $has_data:literal:
+        $($name:ident($qp:ident $(, $arg:ident: $Type:ty)*) $opcode:ident |$of:ident| $request:block)*
+    ) => { $(
         unsafe extern "C" fn $name($qp: *mut ffi::ibv_qp_ex $(, $arg: $Type)*) {
             // SAFETY: only queue pairs of this provider have this function; what the request points to can be read.
             unsafe {

@@ -18,14 +18,14 @@
 //!
 //! Connections are softrnic's: [`shim`](crate::shim). These verbs are not softrnic's under rdma-lens, for four reasons:
 //!
-//! * Each verb must misbehave. `everything` makes each call fail in ways that no manual page documents, and replaces each
-//!   number that it returns; a lens only injects documented failures into a device that behaves.
+//! * Each verb must misbehave. `everything` makes each call fail in ways that no manual page documents, and replaces
+//!   each number that it returns; a lens only injects documented failures into a device that behaves.
 //! * Drivers lack functions, report any attributes, and crash on some requests ([`Recording::without`],
 //!   [`Recording::edit`], [`Driver`]); softrnic has one set of functions and attributes, and refuses such requests.
-//! * softrnic lacks work queues, flows, counters, tag matching, and the dynamic connections and datagrams of vendors. The
-//!   vendors' requests need the queue pairs, completion queues and shared receive queues of this device.
-//! * A lens belongs to the process, and its trace has texts. Tests here run in parallel, each with a device, and compare
-//!   the arguments as C has them, also under Miri.
+//! * softrnic lacks work queues, flows, counters, tag matching, and the dynamic connections and datagrams of vendors.
+//!   The vendors' requests need the queue pairs, completion queues and shared receive queues of this device.
+//! * A lens belongs to the process, and its trace has texts. Tests here run in parallel, each with a device, and
+//!   compare the arguments as C has them, also under Miri.
 //!
 //! All functions have one shape: `stub.rs`.
 //!
@@ -236,7 +236,7 @@ impl Recording {
         self
     }
 
-    /// Like `drive_as`, with the functions in a file of the driver's name in `directory`. `None`, after
+    /// Like `behave_as`, with the functions in a file of the driver's name in `directory`. `None`, after
     /// [`did_not_run`](crate::requirements::did_not_run), without a C compiler.
     pub fn pass_for(&self, driver: Driver, directory: &std::path::Path) -> Option<&Self> {
         let poll_cq = driver::poll_cq_of(driver, directory)?;

@@ -24,7 +24,8 @@ stubs! {
 
     fn ibv_modify_qp(qp: *mut ffi::ibv_qp, attr: *mut ffi::ibv_qp_attr, mask: c_int) -> c_int
         [
-            mask; state = (*attr).qp_state, port = if mask as u32 & has::IBV_QP_PORT.0 != 0 { (*attr).port_num } else { 0 },
+            mask; state = (*attr).qp_state,
+            port = if mask as u32 & has::IBV_QP_PORT.0 != 0 { (*attr).port_num } else { 0 },
             // The index is valid only if the mask has an address.
             sgid_index = if mask as u32 & has::IBV_QP_AV.0 != 0 { (*attr).ah_attr.grh.sgid_index } else { 0 }
         ] |inner|

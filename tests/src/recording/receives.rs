@@ -27,8 +27,8 @@ macro_rules! linked {
 }
 linked!(ibv_recv_wr ibv_ops_wr);
 
-/// Continues a call that posts to the queue at `object`. Passes each request of a list to `take` until one is refused: by
-/// the script, or by `take` with an errno value.
+/// Continues a call that posts to the queue at `object`. Passes each request of a list to `take` until one is refused:
+/// by the script, or by `take` with an errno value.
 ///
 /// # Safety
 ///
@@ -70,8 +70,8 @@ pub(super) unsafe fn each<T: Linked>(
     0
 }
 
-/// Does the same for receives, which `take` gets with their number of entries. Accepted ones are logged unless the device
-/// is quiet.
+/// Does the same for receives, which `take` gets with their number of entries. Accepted ones are logged unless the
+/// device is quiet.
 ///
 /// # Safety
 ///

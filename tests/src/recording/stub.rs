@@ -148,14 +148,15 @@ macro_rules! arguments {
         ]
     };
     ($($plain:ident),* $(; @ $from:ident: $($field:ident),+)* $(; $($key:ident = $value:expr),+)?; ..$more:expr) => {{
-        let first = $crate::recording::stub::arguments!($($plain),* $(; @ $from: $($field),+)* $(; $($key = $value),+)?);
-        let first: &[(&'static str, u64)] = &first;
+        let first: &[(&'static str, u64)] =
+            &$crate::recording::stub::arguments!($($plain),* $(; @ $from: $($field),+)* $(; $($key = $value),+)?);
         first.iter().copied().chain($more).collect::<Vec<_>>()
     }};
 }
 
-/// Functions of the device. `where` names the argument with the object, unless it is the first. The list has the arguments
-/// to log, see [`arguments!`]. The block runs with the state of the device locked, unless the call fails before.
+/// Functions of the device. `where` names the argument with the object, unless it is the first. The list has the
+/// arguments to log, see [`arguments!`]. The block runs with the state of the device locked, unless the call fails
+/// before.
 macro_rules! stubs {
     ($(
         $(#[$doc:meta])*
@@ -208,8 +209,8 @@ macro_rules! provide {
     };
 }
 
-/// A function that gives a new object the functions that every driver has, and those that the program requests by flags,
-/// except those that the script omits; the rest stays null, as with drivers.
+/// A function that gives a new object the functions that every driver has, and those that the program requests by
+/// flags, except those that the script omits; the rest stays null, as with drivers.
 macro_rules! requested {
     (
         $set:ident($Type:ty, $flags:ident): $($always:ident)*;

@@ -20,8 +20,8 @@ macro_rules! enums {
 }
 enums! {
     ib_uverbs_advise_mr_advice ib_uverbs_flow_action_esp_keymat ib_uverbs_flow_action_esp_replay ibv_counter_description
-    ibv_event_type ibv_flow_attr_type ibv_mw_type ibv_node_type ibv_ops_wr_opcode ibv_port_state ibv_qp_state ibv_qp_type
-    ibv_rate ibv_srq_type ibv_wc_status ibv_wq_state ibv_wq_type ibv_wr_opcode rdma_cm_event_type rdma_port_space
+    ibv_event_type ibv_flow_attr_type ibv_mw_type ibv_node_type ibv_ops_wr_opcode ibv_port_state ibv_qp_state
+    ibv_qp_type ibv_rate ibv_srq_type ibv_wc_status ibv_wq_state ibv_wq_type ibv_wr_opcode rdma_cm_event_type rdma_port_space
 }
 
 impl Argument for ffi::mlx5dv::mlx5dv_dc_type {

@@ -8,8 +8,8 @@ use rdma_mummy_sys as ffi;
 
 use super::device::state_of;
 
-/// A vendor's part of each object, and the object of each part. The parts are allocated separately, because their layout
-/// is opaque.
+/// A vendor's part of each object, and the object of each part. The parts are allocated separately, because their
+/// layout is opaque.
 static PARTS: Mutex<BTreeMap<usize, usize>> = Mutex::new(BTreeMap::new());
 
 /// Gives an object a part.

@@ -11,6 +11,9 @@
 //! softrnic never produces some situations. [`Shim::raise`] adds an event of any content, [`Shim::rewrite`] changes the
 //! next one, and [`Shim::instead`] replaces one call.
 //!
+//! The shim is not a user of rdma-lens, which stands at the same place: a lens does not replace calls or the contents of
+//! events, does not detect violations, and only injects documented failures.
+//!
 //! Tests that use the shim run one at a time: the log belongs to the process.
 
 mod effects;
