@@ -70,6 +70,18 @@ pub(super) fn extended_pair_of(qp: *const ibv_qp_ex) -> Option<&'static Extended
     EXTENDED_PAIRS.find(key(qp))
 }
 
+/// The record of an extended queue pair, if it was found lately.
+#[inline]
+pub(super) fn recent_extended_pair(qp: *const ibv_qp_ex) -> Option<&'static ExtendedPair> {
+    EXTENDED_PAIRS.recent(key(qp))
+}
+
+/// The record of an extended completion queue, if it was found lately.
+#[inline]
+pub(super) fn recent_extended_queue(cq: *const ibv_cq_ex) -> Option<&'static ExtendedQueue> {
+    EXTENDED_QUEUES.recent(key(cq))
+}
+
 #[inline]
 pub(super) fn extended_queue_of(cq: *const ibv_cq_ex) -> Option<&'static ExtendedQueue> {
     EXTENDED_QUEUES.find(key(cq))

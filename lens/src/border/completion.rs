@@ -9,7 +9,6 @@ use super::adopt::{context_of, pair_numbered};
 use super::flight::Request;
 use super::queue_pair::{FOLLOWS, QueuePair, Side};
 use super::{altered, held};
-use crate::count::Completed;
 use crate::moment::{Kind, Moment, status_number};
 use crate::state::{self, COUNT, FAULTS, TRACE};
 use crate::{count, trace};
@@ -122,9 +121,9 @@ pub(super) fn report(on: u8, completion: Completion, attributed: Attributed) {
             (Some(pair), Some(request)) if is_failed_send => pair.counts.failed(request.opcode.into()),
             (Some(pair), Some(request)) if !is_receive => {
                 pair.counts.took(request.opcode.into(), state::now().saturating_sub(request.at));
-                count_one(pair, is_success, completion.opcode, completion.bytes);
+                count_alike(pair, is_success, completion.opcode, (1, completion.bytes.into()));
             }
-            (Some(pair), _) => count_one(pair, is_success, completion.opcode, completion.bytes),
+            (Some(pair), _) => count_alike(pair, is_success, completion.opcode, (1, completion.bytes.into())),
             (None, _) => _ = count::UNKNOWN.fetch_add(1, Ordering::Relaxed),
         }
     }
@@ -156,16 +155,17 @@ pub(super) fn report(on: u8, completion: Completion, attributed: Attributed) {
     }
 }
 
-/// Counts a completion whose request is not known.
-pub(super) fn count_one(pair: &QueuePair, is_success: bool, opcode: ibv_wc_opcode, bytes: u32) {
-    let mut completed = Completed::default();
-    match (is_success, is_receive(opcode)) {
-        (true, true) => completed.add_message(bytes),
-        (true, false) => completed.add_request(&pair.counts, opcode.0),
+/// Counts completions of one kind, whose requests are not known.
+#[inline]
+pub(super) fn count_alike(pair: &QueuePair, is_success: bool, opcode: ibv_wc_opcode, (count, bytes): (u64, u64)) {
+    if !is_success {
         // Without a trace, it is not known whose failure this is.
-        (false, _) => pair.counts.failed_unknown(),
+        pair.counts.failed_unknown(count);
+    } else if is_receive(opcode) {
+        pair.counts.received(count, bytes);
+    } else {
+        pair.counts.completed(opcode.0, count);
     }
-    pair.counts.completed(completed);
 }
 
 pub(super) unsafe extern "C" fn poll(cq: *mut ibv_cq, most: c_int, wc: *mut ibv_wc) -> c_int {
@@ -202,24 +202,22 @@ fn follow_all(on: u8, cq: &ibv_cq, list: &mut [ibv_wc]) {
     }
 }
 
-/// Counts completions, those of a queue pair in a row at once.
-fn count_all(cq: &ibv_cq, list: &[ibv_wc]) {
-    for row in list.chunk_by(|one, other| one.qp_num == other.qp_num) {
-        let Some(pair) = row.first().and_then(|wc| pair_numbered(cq.context, wc.qp_num)) else {
-            count::UNKNOWN.fetch_add(row.len() as u64, Ordering::Relaxed);
-            continue;
-        };
-        let mut completed = Completed::default();
-        for wc in row {
-            if wc.status != ibv_wc_status::IBV_WC_SUCCESS {
-                pair.counts.failed_unknown();
-            } else if is_receive(wc.opcode) {
-                completed.add_message(wc.byte_len);
-            } else {
-                completed.add_request(&pair.counts, wc.opcode.0);
-            }
+/// Counts completions, those of one kind in a row at once.
+fn count_all(cq: &ibv_cq, mut list: &[ibv_wc]) {
+    while let Some(first) = list.first() {
+        let is_alike =
+            |wc: &ibv_wc| wc.qp_num == first.qp_num && wc.opcode == first.opcode && wc.status == first.status;
+        let (mut count, mut bytes) = (0, 0);
+        for wc in list.iter().take_while(|wc| is_alike(wc)) {
+            count += 1;
+            bytes += u64::from(wc.byte_len);
         }
-        pair.counts.completed(completed);
+        list = &list[count..];
+        let is_success = first.status == ibv_wc_status::IBV_WC_SUCCESS;
+        match pair_numbered(cq.context, first.qp_num) {
+            Some(pair) => count_alike(pair, is_success, first.opcode, (count as u64, bytes)),
+            None => _ = count::UNKNOWN.fetch_add(count as u64, Ordering::Relaxed),
+        }
     }
 }
 

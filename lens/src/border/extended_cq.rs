@@ -6,9 +6,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rdma_mummy_sys::*;
 
-use super::adopt::{extended_queue_of, pair_numbered};
+use super::adopt::{extended_queue_of, pair_numbered, recent_extended_queue};
 use super::altered;
-use super::completion::{Completion, attribute, count_one, is_receive, report};
+use super::completion::{Completion, attribute, count_alike, is_receive, report};
 use super::held;
 use super::original::{Original, Step};
 use super::queue_pair::FOLLOWS;
@@ -142,12 +142,13 @@ pub(super) unsafe fn is_ours(cq: *mut ibv_cq_ex) -> bool {
 pub(super) fn take(step: Step, record: &ExtendedQueue, cq: *mut ibv_cq_ex) {
     // SAFETY: `adopt` calls this function for a new queue.
     unsafe {
-        record.start.take(step, &raw mut (*cq).start_poll, start_poll);
-        record.next.take(step, &raw mut (*cq).next_poll, next_poll);
         if step == Step::Keep {
             record.holds.store(faults::alters_completions(), Ordering::Relaxed);
         }
-        if record.holds.load(Ordering::Relaxed) {
+        let holds = record.holds.load(Ordering::Relaxed);
+        record.start.take(step, &raw mut (*cq).start_poll, start_poll);
+        record.next.take(step, &raw mut (*cq).next_poll, if holds { next_poll_held } else { next_poll });
+        if holds {
             record.end.take(step, &raw mut (*cq).end_poll, end_poll);
             record.readers.take(step, cq);
         }
@@ -172,34 +173,40 @@ unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr)
 unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
     // SAFETY: the program passes a live queue, which it polls.
     unsafe {
-        let Some(record) = extended_queue_of(cq) else { return libc::ENOENT };
-        if record.polled_by.load(Ordering::Relaxed) != 0 {
-            return next_altered(record, cq);
+        // Both calls are the last ones, so that a lens that does nothing needs no frame.
+        if let Some(record) = recent_extended_queue(cq)
+            && let Some(function) = record.next.get()
+            && state::on() == 0
+        {
+            function(cq)
+        } else {
+            next_and_observe(cq)
         }
-        let Some(function) = record.next.get() else { return libc::ENOENT };
+    }
+}
+
+/// # Safety
+///
+/// As for `ibv_next_poll`.
+#[inline(never)]
+unsafe fn next_and_observe(cq: *mut ibv_cq_ex) -> c_int {
+    // SAFETY: guaranteed by the caller.
+    unsafe {
+        let Some(function) = extended_queue_of(cq).and_then(|queue| queue.next.get()) else { return libc::ENOENT };
         let code = function(cq);
         observe(cq, code);
         code
     }
 }
 
-/// `ibv_next_poll` while a thread polls whose completions may be held back, which may be another one.
-///
-/// # Safety
-///
-/// As for `ibv_next_poll`.
-#[cold]
-#[inline(never)]
-unsafe fn next_altered(record: &ExtendedQueue, cq: *mut ibv_cq_ex) -> c_int {
-    // SAFETY: guaranteed by the caller.
+/// `ibv_next_poll` of a queue whose completions may be held back.
+unsafe extern "C" fn next_poll_held(cq: *mut ibv_cq_ex) -> c_int {
+    // SAFETY: the program passes a live queue, which it polls.
     unsafe {
-        if record.is_polled() {
-            return altered::advance(state::on(), record, cq, std::ptr::null_mut());
+        match extended_queue_of(cq).filter(|record| record.is_polled()) {
+            Some(record) => altered::advance(state::on(), record, cq, std::ptr::null_mut()),
+            None => next_and_observe(cq),
         }
-        let Some(function) = record.next.get() else { return libc::ENOENT };
-        let code = function(cq);
-        observe(cq, code);
-        code
     }
 }
 
@@ -221,9 +228,12 @@ unsafe extern "C" fn end_poll(cq: *mut ibv_cq_ex) {
 #[inline]
 unsafe fn observe(cq: *mut ibv_cq_ex, code: c_int) {
     let on = state::on();
-    if code == 0 && on != 0 {
+    if code == 0 && on & FOLLOWS != 0 {
         // SAFETY: guaranteed by the caller.
-        unsafe { observe_current(on, cq) };
+        unsafe { follow_current(on, cq) };
+    } else if code == 0 && on != 0 {
+        // SAFETY: as above.
+        unsafe { count_current(cq) };
     }
 }
 
@@ -231,12 +241,7 @@ unsafe fn observe(cq: *mut ibv_cq_ex, code: c_int) {
 ///
 /// The queue has a current completion.
 #[inline(never)]
-unsafe fn observe_current(on: u8, cq: *mut ibv_cq_ex) {
-    if on & FOLLOWS == 0 {
-        // SAFETY: as below.
-        unsafe { count_current(cq) };
-        return;
-    }
+unsafe fn follow_current(on: u8, cq: *mut ibv_cq_ex) {
     // SAFETY: by contract there is a current completion, whose fields the driver's functions return.
     unsafe {
         let (number, mut completion) = current(cq);
@@ -273,6 +278,7 @@ pub(super) unsafe fn current(cq: *mut ibv_cq_ex) -> (u32, Completion) {
 /// # Safety
 ///
 /// There is one.
+#[inline]
 unsafe fn count_current(cq: *mut ibv_cq_ex) {
     // SAFETY: the driver's functions return the fields of the current completion.
     unsafe {
@@ -284,6 +290,6 @@ unsafe fn count_current(cq: *mut ibv_cq_ex) {
         let is_success = (*cq).status == ibv_wc_status::IBV_WC_SUCCESS;
         let opcode = (*cq).read_opcode.filter(|_| is_success).map_or(ibv_wc_opcode(0), |read| read(cq));
         let bytes = (*cq).read_byte_len.filter(|_| is_receive(opcode)).map_or(0, |read| read(cq));
-        count_one(pair, is_success, opcode, bytes);
+        count_alike(pair, is_success, opcode, (1, bytes.into()));
     }
 }

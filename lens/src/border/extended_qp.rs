@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use rdma_mummy_sys::since_v44::ibv_qp_ex_since_v44;
 use rdma_mummy_sys::{ibv_qp_create_send_ops_flags as with, *};
 
-use super::adopt::extended_pair_of;
+use super::adopt::{extended_pair_of, recent_extended_pair};
 use super::original::{Original, Step};
 use super::posting::segments;
 use super::queue_pair::{FOLLOWS, Limits, QueuePair};
@@ -101,16 +101,34 @@ macro_rules! operations {
 
         $(
             unsafe extern "C" fn $op(qp: *mut ibv_qp_ex, $($arg: $Type),*) {
+                #[cold]
+                #[inline(never)]
+                unsafe extern "C" fn any(qp: *mut ibv_qp_ex, $($arg: $Type),*) {
+                    // SAFETY: as below.
+                    unsafe {
+                        let Some(record) = extended_pair_of(qp) else { return };
+                        let on = state::on();
+                        if on & FOLLOWS != 0 {
+                            let of = Moment { remote: $remote, key: $key, extra: $extra, bytes: $bytes, ..Moment::default() };
+                            follow(record, qp, ibv_wr_opcode::$Code.0, of);
+                        } else if on != 0 {
+                            count(record, qp, ibv_wr_opcode::$Code.0, $bytes);
+                        }
+                        if let Some(function) = record.$op.get() {
+                            function(qp, $($arg),*);
+                        }
+                    }
+                }
                 // SAFETY: the program passes a live queue pair, for which it builds a batch.
                 unsafe {
-                    let Some(record) = extended_pair_of(qp) else { return };
-                    let on = state::on();
-                    if on != 0 {
-                        let of = Moment { remote: $remote, key: $key, extra: $extra, bytes: $bytes, ..Moment::default() };
-                        begin(on, record, qp, ibv_wr_opcode::$Code.0, of);
-                    }
-                    if let Some(function) = record.$op.get() {
-                        function(qp, $($arg),*);
+                    // Both calls are the last ones, so that the usual case needs no frame.
+                    if let Some(record) = recent_extended_pair(qp)
+                        && let Some(function) = record.$op.get()
+                        && count_alike(record, qp, ibv_wr_opcode::$Code.0, $bytes)
+                    {
+                        function(qp, $($arg),*)
+                    } else {
+                        any(qp, $($arg),*)
                     }
                 }
             }
@@ -173,29 +191,52 @@ impl Keyed for ExtendedPair {
     }
 }
 
-/// Adds a request to the batch. `of` has what only its operation has.
+/// Adds a request to the batch that is followed. `of` has what only its operation has.
 ///
 /// # Safety
 ///
 /// The calling thread builds the batch.
-#[inline]
-unsafe fn begin(on: u8, record: &ExtendedPair, qp: *mut ibv_qp_ex, opcode: u32, of: Moment) {
+unsafe fn follow(record: &ExtendedPair, qp: *mut ibv_qp_ex, opcode: u32, of: Moment) {
     // SAFETY: guaranteed by the caller.
     unsafe {
-        let (moments, run) = record.batch.get();
-        let flags = (*qp).wr_flags as u16;
-        if on & FOLLOWS != 0 {
-            moments.push(Moment {
-                kind: Kind::Send,
-                opcode: opcode as u8,
-                flags,
-                qp: (*qp).qp_base.qp_num,
-                wr_id: (*qp).wr_id,
-                ..of
-            });
-        } else if let Some(pair) = record.pair() {
-            run.add(opcode, pair.is_signaled(flags), of.bytes);
-        }
+        record.batch.get().0.push(Moment {
+            kind: Kind::Send,
+            opcode: opcode as u8,
+            flags: (*qp).wr_flags as u16,
+            qp: (*qp).qp_base.qp_num,
+            wr_id: (*qp).wr_id,
+            ..of
+        });
+    }
+}
+
+/// Adds a request to the batch that is counted.
+///
+/// # Safety
+///
+/// As for [`follow`].
+unsafe fn count(record: &ExtendedPair, qp: *mut ibv_qp_ex, opcode: u32, bytes: u64) {
+    if let Some(pair) = record.pair() {
+        // SAFETY: guaranteed by the caller.
+        unsafe { record.batch.get().1.add(opcode, pair.is_signaled((*qp).wr_flags as u16), bytes) };
+    }
+}
+
+/// Does for a request what is switched on, if that is nothing, or to count one of the kind of the last one. Returns `false`
+/// for others.
+///
+/// # Safety
+///
+/// As for [`follow`].
+#[inline]
+unsafe fn count_alike(record: &ExtendedPair, qp: *mut ibv_qp_ex, opcode: u32, bytes: u64) -> bool {
+    match (state::on(), record.pair()) {
+        (0, _) => true,
+        // SAFETY: guaranteed by the caller.
+        (COUNT, Some(pair)) => unsafe {
+            record.batch.get().1.add_alike(opcode, pair.is_signaled((*qp).wr_flags as u16), bytes)
+        },
+        _ => false,
     }
 }
 
@@ -231,7 +272,7 @@ unsafe fn clear(record: &ExtendedPair) {
     // SAFETY: guaranteed by the caller.
     let (moments, run) = unsafe { record.batch.get() };
     moments.clear();
-    *run = Run::default();
+    run.take();
 }
 
 unsafe extern "C" fn wr_abort(qp: *mut ibv_qp_ex) {
@@ -255,15 +296,16 @@ unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
         if on & FOLLOWS != 0 {
             return complete_and_follow(on, record, pair, function, qp);
         }
-        let run = std::mem::take(&mut record.batch.get().1);
+        // Before the driver unlocks the queue pair.
+        let run = record.batch.get().1.take();
         if run.has_signaled() {
             pair.counts.will_post();
         }
         let code = function(qp);
         if code == 0 {
-            pair.counts.posted(run)
+            pair.counts.posted(&run);
         } else {
-            pair.counts.refused(run.requests())
+            pair.counts.refused(run.requests());
         }
         code
     }
@@ -305,7 +347,7 @@ unsafe fn complete_and_follow(
             pair.refused(on, count, code, injected.is_some());
         }
         if on & COUNT != 0 {
-            if code == 0 { pair.counts.posted(run) } else { pair.counts.refused(count) }
+            if code == 0 { pair.counts.posted(&run) } else { pair.counts.refused(count) }
         }
         code
     }
@@ -336,15 +378,36 @@ unsafe fn with_last(record: &ExtendedPair, bytes: u64, change: impl FnOnce(&mut 
 macro_rules! data {
     ($($op:ident ($($arg:ident: $Type:ty),*), |$limits:ident, $last:ident| bytes $bytes:expr, $change:expr;)*) => { $(
         unsafe extern "C" fn $op(qp: *mut ibv_qp_ex, $($arg: $Type),*) {
+            #[cold]
+            #[inline(never)]
+            unsafe extern "C" fn any(qp: *mut ibv_qp_ex, $($arg: $Type),*) {
+                // SAFETY: as below.
+                unsafe {
+                    let Some(record) = extended_pair_of(qp) else { return };
+                    if let Some(pair) = record.pair().filter(|_| state::on() != 0) {
+                        let $limits = &pair.limits;
+                        with_last(record, $bytes, |$last| $change);
+                    }
+                    if let Some(function) = record.$op.get() {
+                        function(qp, $($arg),*);
+                    }
+                }
+            }
             // SAFETY: the program passes a live queue pair, for which it builds a batch, and live data.
             unsafe {
-                let Some(record) = extended_pair_of(qp) else { return };
-                if let Some(pair) = record.pair().filter(|_| state::on() != 0) {
-                    let $limits = &pair.limits;
-                    with_last(record, $bytes, |$last| $change);
-                }
-                if let Some(function) = record.$op.get() {
-                    function(qp, $($arg),*);
+                // As for operations.
+                if state::on() & FOLLOWS == 0
+                    && let Some(record) = recent_extended_pair(qp)
+                    && let Some(function) = record.$op.get()
+                    && let Some(pair) = record.pair()
+                {
+                    if state::on() != 0 {
+                        let $limits = &pair.limits;
+                        record.batch.get().1.add_bytes($bytes);
+                    }
+                    function(qp, $($arg),*)
+                } else {
+                    any(qp, $($arg),*)
                 }
             }
         }

@@ -10,7 +10,7 @@ use rdma_mummy_sys::*;
 use super::adopt::{self, context_of, pair_of};
 use super::context::PostSend;
 use super::flight::Request;
-use super::queue_pair::{FOLLOWS, QueuePair};
+use super::queue_pair::{FOLLOWS, QueuePair, SIGNALED};
 use crate::count::Run;
 use crate::moment::{Kind, Moment};
 use crate::state::{self, COUNT, FAULTS, TRACE};
@@ -48,7 +48,8 @@ pub(super) unsafe fn links<'a, T: Link + 'a>(
     std::iter::successors(unsafe { list.as_ref() }, next).take(most.load(Ordering::Relaxed) as usize + 1)
 }
 
-/// Calls a function that posts, and returns its result and the first request that it refused, if it is one of the list.
+/// Calls a function that posts, and returns its result and the first request that it refused, if it is one of the list;
+/// null after a success.
 /// Some drivers return an error without setting the pointer; then the program's keeps its value, and no request counts as
 /// accepted.
 ///
@@ -66,6 +67,9 @@ pub(super) unsafe fn posted<T: Link>(
     if !refused.is_null() {
         // SAFETY: the program passes a pointer that can be written.
         unsafe { *bad = refused };
+    }
+    if code == 0 {
+        return (code, ptr::null_mut());
     }
     // SAFETY: guaranteed by the caller.
     let is_link = unsafe { links(list, most) }.any(|link| ptr::eq(link, refused));
@@ -155,7 +159,7 @@ pub(super) unsafe extern "C" fn post_send(
                     pair.counts.will_post();
                 }
                 let (code, refused) = posted(list, bad, &pair.limits.sends, |bad| function(qp, list, bad));
-                count_sends(pair, list, if code == 0 { ptr::null_mut() } else { refused });
+                count_sends(pair, list, refused);
                 code
             }
         }
@@ -167,25 +171,31 @@ pub(super) unsafe extern "C" fn post_send(
 /// # Safety
 ///
 /// The list and its segments are live.
+#[inline]
 unsafe fn count_sends(pair: &QueuePair, list: *mut ibv_send_wr, refused: *mut ibv_send_wr) {
     let mut run = Run::default();
-    let (limits, mut left) = (&pair.limits, 0);
+    let (limits, signals_all) = (&pair.limits, pair.signals_all());
+    // As `links`, in fewer instructions.
+    let (mut next, mut left) = (list, limits.sends.load(Ordering::Relaxed).saturating_add(1));
     // SAFETY: guaranteed by the caller.
-    for request in unsafe { links(list, &limits.sends) } {
-        if left > 0 || ptr::eq(request, refused) {
-            left += 1;
-            continue;
-        }
+    while let Some(request) = unsafe { next.as_ref() }
+        && !ptr::eq(next, refused)
+        && left > 0
+    {
+        (next, left) = (request.next, left - 1);
         let bytes = match request.num_sge {
             // SAFETY: as above.
             1 => unsafe { (*request.sg_list).length.into() },
             // SAFETY: as above.
             count => unsafe { segments(request.sg_list, count_of(count), &limits.send_segments).0 },
         };
-        run.add(request.opcode.0, pair.is_signaled(request.send_flags as u16), bytes);
+        run.add(request.opcode.0, signals_all || request.send_flags as u16 & SIGNALED != 0, bytes);
     }
-    pair.counts.posted(run);
-    pair.counts.refused(left);
+    pair.counts.posted(&run);
+    if !refused.is_null() {
+        // SAFETY: as above.
+        pair.counts.refused(unsafe { links(refused, &limits.sends) }.count() as u64);
+    }
 }
 
 /// Posts requests that the trace or the faults follow.
@@ -224,7 +234,7 @@ unsafe fn post_and_follow(
             pair.refused(on, left.min(count), code, injected.is_some());
         }
         if on & COUNT != 0 {
-            count_sends(pair, list, if code == 0 { ptr::null_mut() } else { refused });
+            count_sends(pair, list, refused);
         }
         code
     }
@@ -264,7 +274,7 @@ pub(super) unsafe extern "C" fn bind_window(qp: *mut ibv_qp, mw: *mut ibv_mw, bi
             pair.refused(on, 1, code, injected.is_some());
         }
         if on & COUNT != 0 {
-            if code == 0 { pair.counts.posted(run) } else { pair.counts.refused(1) }
+            if code == 0 { pair.counts.posted(&run) } else { pair.counts.refused(1) }
         }
         code
     }

@@ -169,7 +169,12 @@ impl QueuePair {
     /// Whether a request with these flags reports its success.
     #[inline]
     pub(super) fn is_signaled(&self, flags: u16) -> bool {
-        flags & SIGNALED != 0 || self.signals_all.load(Ordering::Relaxed)
+        flags & SIGNALED != 0 || self.signals_all()
+    }
+
+    #[inline]
+    pub(super) fn signals_all(&self) -> bool {
+        self.signals_all.load(Ordering::Relaxed)
     }
 
     /// Adds a request to those in flight, before the device has it.
@@ -225,4 +230,4 @@ fn interned(name: String) -> &'static String {
 /// What follows the requests in flight one by one.
 pub(super) const FOLLOWS: u8 = TRACE | FAULTS;
 
-const SIGNALED: u16 = 2;
+pub(super) const SIGNALED: u16 = 2;

@@ -64,14 +64,22 @@ impl<T: Keyed + Sync> Table<T> {
     /// Returns the record of `key`.
     #[inline]
     pub(super) fn find(&self, key: u64) -> Option<&'static T> {
-        let place = (key.wrapping_mul(SPREAD) >> (u64::BITS - LATELY.trailing_zeros())) as usize;
-        // SAFETY: the record is null, or was leaked.
-        match unsafe { self.lately[place].load(Ordering::Acquire).as_ref() } {
-            Some(record) if record.key().load(Ordering::Relaxed) == key && key != 0 => Some(record),
-            _ => self.search(key, place),
-        }
+        self.recent(key).or_else(|| self.search(key, Self::place(key)))
     }
 
+    fn place(key: u64) -> usize {
+        (key.wrapping_mul(SPREAD) >> (u64::BITS - LATELY.trailing_zeros())) as usize
+    }
+
+    /// Returns the record of `key` if it was found lately.
+    #[inline]
+    pub(super) fn recent(&self, key: u64) -> Option<&'static T> {
+        // SAFETY: the record is null, or was leaked.
+        let record = unsafe { self.lately[Self::place(key)].load(Ordering::Acquire).as_ref() };
+        record.filter(|record| record.key().load(Ordering::Relaxed) == key && key != 0)
+    }
+
+    #[cold]
     #[inline(never)]
     fn search(&self, key: u64, place: usize) -> Option<&'static T> {
         if key == 0 {

@@ -55,66 +55,70 @@ const KIND_OF_REQUEST: [u8; 16] = [1, 1, 0, 0, 2, 3, 3, 4, 4, 0, 0, 4, 4, 4, 4, 
 const KIND_OF_COMPLETION: [u8; 16] = [0, 1, 2, 3, 3, 4, 4, 0, 4, 1, 4, 4, 4, 4, 4, 4];
 
 /// Requests that are posted together.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Run {
-    /// Requests and bytes of each kind.
-    kinds: [(u64, u64); KINDS.len()],
-    /// The kind of the last request.
-    last: u8,
+    /// The kind of the last requests, their number and their bytes.
+    kind: u8,
+    requests: u64,
+    bytes: u64,
     signaled: u64,
+    /// Requests and bytes of each kind before them.
+    before: Option<Box<[(u64, u64); KINDS.len()]>>,
 }
 
 impl Run {
     #[inline]
     pub(crate) fn add(&mut self, opcode: u32, is_signaled: bool, bytes: u64) {
-        self.last = KIND_OF_REQUEST[opcode as usize % KIND_OF_REQUEST.len()];
-        let (requests, sum) = &mut self.kinds[usize::from(self.last) % KINDS.len()];
-        *requests += 1;
-        *sum += bytes;
-        self.signaled += u64::from(is_signaled);
+        if !self.add_alike(opcode, is_signaled, bytes) {
+            self.change(KIND_OF_REQUEST[opcode as usize % KIND_OF_REQUEST.len()]);
+            self.add_alike(opcode, is_signaled, bytes);
+        }
+    }
+
+    /// Adds a request of the kind of the last one. Returns `false` if it has another kind.
+    #[inline]
+    pub(crate) fn add_alike(&mut self, opcode: u32, is_signaled: bool, bytes: u64) -> bool {
+        let is_alike = KIND_OF_REQUEST[opcode as usize % KIND_OF_REQUEST.len()] == self.kind;
+        if is_alike {
+            self.requests += 1;
+            self.bytes += bytes;
+            self.signaled += u64::from(is_signaled);
+        }
+        is_alike
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn change(&mut self, kind: u8) {
+        if self.requests > 0 {
+            let before = self.before.get_or_insert_default();
+            let (requests, bytes) = &mut before[usize::from(self.kind) % KINDS.len()];
+            *requests += std::mem::take(&mut self.requests);
+            *bytes += std::mem::take(&mut self.bytes);
+        }
+        self.kind = kind;
     }
 
     /// Adds to the bytes of the last request.
     #[inline]
     pub(crate) fn add_bytes(&mut self, bytes: u64) {
-        self.kinds[usize::from(self.last) % KINDS.len()].1 += bytes;
+        self.bytes += bytes;
     }
 
     pub(crate) fn requests(&self) -> u64 {
-        self.kinds.iter().map(|(requests, _)| requests).sum()
+        let before = self.before.iter().flat_map(|before| before.iter());
+        self.requests + before.map(|(requests, _)| requests).sum::<u64>()
+    }
+
+    /// Returns the requests, and starts the next batch, probably of the same kind.
+    #[inline]
+    pub(crate) fn take(&mut self) -> Self {
+        let next = Self { kind: self.kind, ..Self::default() };
+        std::mem::replace(self, next)
     }
 
     pub(crate) fn has_signaled(&self) -> bool {
         self.signaled > 0
-    }
-}
-
-/// Completions of one kind in a row, which are added together.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Completed {
-    requests: u64,
-    kind: u8,
-    received: u64,
-    bytes: u64,
-}
-
-impl Completed {
-    /// Adds a success of a request.
-    #[inline]
-    pub(crate) fn add_request(&mut self, counts: &Counts, opcode: u32) {
-        let kind = KIND_OF_COMPLETION[opcode as usize % KIND_OF_COMPLETION.len()];
-        if kind != self.kind && self.requests > 0 {
-            counts.completed(std::mem::take(self));
-        }
-        self.kind = kind;
-        self.requests += 1;
-    }
-
-    /// Adds a message that arrived.
-    #[inline]
-    pub(crate) fn add_message(&mut self, bytes: u32) {
-        self.received += 1;
-        self.bytes += u64::from(bytes);
     }
 }
 
@@ -183,10 +187,15 @@ impl Counts {
 
     /// Adds requests that the device has accepted.
     #[inline]
-    pub(crate) fn posted(&self, run: Run) {
-        for (kind, (requests, bytes)) in self.kinds.iter().zip(run.kinds) {
-            add(&kind.requests, requests);
-            add(&kind.bytes, bytes);
+    pub(crate) fn posted(&self, run: &Run) {
+        if run.requests > 0 {
+            let kind = &self.kinds[usize::from(run.kind) % KINDS.len()];
+            kind.requests.fetch_add(run.requests, Ordering::Relaxed);
+            add(&kind.bytes, run.bytes);
+        }
+        for (kind, (requests, bytes)) in self.kinds.iter().zip(run.before.iter().flat_map(|before| before.iter())) {
+            add(&kind.requests, *requests);
+            add(&kind.bytes, *bytes);
         }
         add(&self.signaled, run.signaled);
     }
@@ -199,17 +208,20 @@ impl Counts {
         }
     }
 
-    /// Adds completions.
+    /// Adds messages that arrived.
     #[inline]
-    pub(crate) fn completed(&self, completed: Completed) {
-        add(&self.received, completed.received);
-        add(&self.received_bytes, completed.bytes);
-        if completed.requests == 0 {
-            return;
-        }
-        let kind = &self.kinds[usize::from(completed.kind) % KINDS.len()];
-        add(&kind.completions, completed.requests);
-        let done = self.completed.fetch_add(completed.requests, Ordering::Relaxed) + completed.requests;
+    pub(crate) fn received(&self, messages: u64, bytes: u64) {
+        self.received.fetch_add(messages, Ordering::Relaxed);
+        add(&self.received_bytes, bytes);
+    }
+
+    /// Adds successes of requests.
+    #[inline]
+    pub(crate) fn completed(&self, opcode: u32, requests: u64) {
+        let kind = KIND_OF_COMPLETION[opcode as usize % KIND_OF_COMPLETION.len()];
+        let kind = &self.kinds[usize::from(kind) % KINDS.len()];
+        kind.completions.fetch_add(requests, Ordering::Relaxed);
+        let done = self.completed.fetch_add(requests, Ordering::Relaxed) + requests;
         let sample = self.sample.load(Ordering::Acquire);
         if sample != 0 && done >= sample {
             self.take_time(kind);
@@ -237,9 +249,9 @@ impl Counts {
         self.completed.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Adds a failure of a request or of a receive, which only a trace distinguishes.
-    pub(crate) fn failed_unknown(&self) {
-        add(&self.failures, 1);
+    /// Adds failures of requests or of receives, which only a trace distinguishes.
+    pub(crate) fn failed_unknown(&self, count: u64) {
+        add(&self.failures, count);
         self.is_broken.store(true, Ordering::Relaxed);
         self.sample.store(0, Ordering::Relaxed);
     }

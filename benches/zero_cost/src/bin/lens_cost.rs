@@ -63,9 +63,9 @@ impl What {
     fn limit(self, interface: Interface) -> f64 {
         match (self, interface) {
             (Self::Idle, Interface::Basic) => 3.0,
-            (Self::Idle, Interface::Extended) => 115.0,
-            (_, Interface::Basic) => 95.0,
-            (_, Interface::Extended) => 240.0,
+            (Self::Idle, Interface::Extended) => 76.0,
+            (_, Interface::Basic) => 62.0,
+            (_, Interface::Extended) => 215.0,
         }
     }
 }

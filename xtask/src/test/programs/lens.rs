@@ -42,5 +42,14 @@ pub(super) const ROWS: &[Row] = &[
         "{run} rping -c -a 127.0.0.1 -C 10 -p {port}",
         "event ESTABLISHED, status"
     ),
+    row(
+        "lens_counts_wheel_mooncake",
+        Preload,
+        Shape::One(
+            "{lens} run -c --libraries {run} --libraries sh {build}/wheels.sh mooncake \
+             mooncake-transfer-engine-non-cuda==0.3.13.post1",
+        ),
+        "write             8",
+    ),
     always(row("lens_keeps_standard_error", Preload, Shape::One("{lens} run {run} {build}/closes"), "all is well")),
 ];
