@@ -1,4 +1,4 @@
-//! What `explain` finds if the other side ended: its process, its connection, or the path to it.
+//! What `explain` finds if the peer ended: its process, its connection, or the path to it.
 
 use rdma_lens::{Certainty, Format, Record, Report, Trace, What, explain};
 use rdma_mummy_sys as ffi;
@@ -164,7 +164,7 @@ fn side_that_disconnected_early_is_named() {
 #[test]
 fn disconnection_that_no_side_asked_for_is_named() {
     let ([active, passive], at) = without_calls(disconnected(false));
-    // The other side is there until the end, and has an event too.
+    // The peer is there until the end, and has an event too.
     let living = |mut records: Vec<Record>| {
         records.iter_mut().filter(|record| is_end(record)).for_each(|record| record.at += 2_000_000_000);
         records.retain(|record| !matches!(&record.what, What::Call { verb, .. } if verb.contains("destroy")));
