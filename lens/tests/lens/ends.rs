@@ -86,7 +86,7 @@ fn killed_peer_is_named_for_a_request_without_acknowledgement() {
     let living = explained(&[near.clone(), far.clone()]);
     assert!(!living.to_string().contains("end record"), "{living}");
     let report = explained(&[near.clone(), killed(far.clone(), failed)]);
-    finds(&report, &[&format!("process {}", std::process::id()), "without an end record: killed or crashed"]);
+    finds(&report, &["the peer's process", "(lens", "without an end record: killed or crashed"]);
     assert_eq!(report.findings[0].certainty, Certainty::Likely, "{report}");
     // Its trace may lack the queue pair.
     let report = explained(&[near, killed(far, 1)]);
