@@ -69,19 +69,19 @@ const PASSED_ON: [libc::c_int; 8] = [
 
 /// Runs the program to its end.
 fn run_program(command: &mut Command) -> io::Result<ExitStatus> {
-    // SAFETY: the first call fills the set, to which the others add; the old mask is stored. Between fork and exec, the
-    // program only sets its mask, which is allowed there.
-    let waited = unsafe {
-        let (mut waited, mut before) = (std::mem::zeroed(), std::mem::zeroed());
-        libc::sigemptyset(&raw mut waited);
-        PASSED_ON.iter().chain([&libc::SIGCHLD]).for_each(|signal| _ = libc::sigaddset(&raw mut waited, *signal));
+    let passed_on = set(&PASSED_ON);
+    let mut waited = passed_on;
+    // SAFETY: the set is filled; the old mask is stored. Between fork and exec, the program only sets its mask, which is
+    // allowed there.
+    unsafe {
+        let mut before = std::mem::zeroed();
+        libc::sigaddset(&raw mut waited, libc::SIGCHLD);
         libc::pthread_sigmask(libc::SIG_BLOCK, &raw const waited, &raw mut before);
         command.pre_exec(move || {
             libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
             Ok(())
         });
-        waited
-    };
+    }
     let mut witness = Witness::new();
     let mut child = command.spawn()?;
     loop {
@@ -91,12 +91,52 @@ fn run_program(command: &mut Command) -> io::Result<ExitStatus> {
             if let Some(status) = child.try_wait()? {
                 return Ok(status);
             }
-        } else if witness.as_ref().is_some_and(|witness| witness.has(signal)) {
-            witness = Witness::new();
         } else if signal > 0 {
-            // SAFETY: the program has not been waited for, so the number is its own.
-            unsafe { libc::kill(child.id().cast_signed(), signal) };
+            let mut taken = vec![signal];
+            let was_sent = |signal| witness.as_ref().is_some_and(|witness| witness.pending() & bit(signal) != 0);
+            let next = was_sent(signal).then(|| replaced(&passed_on, &mut taken));
+            for signal in taken.into_iter().filter(|signal| !was_sent(*signal)) {
+                // SAFETY: the program has not been waited for, so the number is its own.
+                unsafe { libc::kill(child.id().cast_signed(), signal) };
+            }
+            witness = next.unwrap_or(witness);
         }
+    }
+}
+
+/// Makes the next witness, which has none of the signals that this process has taken, and takes those that are pending.
+/// The last witness has all of them that were sent to the group.
+fn replaced(passed_on: &libc::sigset_t, taken: &mut Vec<libc::c_int>) -> Option<Witness> {
+    let none = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut next = None;
+    // Again if a signal came between these steps; not forever if signals come without end.
+    for _ in 0..8 {
+        next = Witness::new();
+        // SAFETY: the set and the time are readable.
+        let take = || unsafe { libc::sigtimedwait(passed_on, std::ptr::null_mut(), &raw const none) };
+        taken.extend(std::iter::repeat_with(take).take_while(|signal| *signal > 0));
+        if next.as_ref().is_none_or(|next| next.pending() & PASSED_ON.map(bit).into_iter().sum::<u64>() == 0) {
+            break;
+        }
+    }
+    taken.sort_unstable();
+    taken.dedup();
+    next
+}
+
+/// The bit of a signal in the masks of `/proc`.
+fn bit(signal: libc::c_int) -> u64 {
+    1 << (signal - 1)
+}
+
+/// A set of signals.
+fn set(signals: &[libc::c_int]) -> libc::sigset_t {
+    // SAFETY: the first call fills the set, to which the others add.
+    unsafe {
+        let mut set = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        signals.iter().for_each(|signal| _ = libc::sigaddset(&raw mut set, *signal));
+        set
     }
 }
 
@@ -130,12 +170,11 @@ impl Witness {
         }
     }
 
-    /// Whether a signal is pending.
-    fn has(&self, signal: libc::c_int) -> bool {
+    /// The signals that are pending.
+    fn pending(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.0)).unwrap_or_default();
         let pending = status.lines().find_map(|line| line.strip_prefix("ShdPnd:"));
-        let pending = pending.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
-        signal > 0 && pending >> (signal - 1) & 1 != 0
+        pending.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
     }
 }
 

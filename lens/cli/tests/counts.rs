@@ -39,9 +39,10 @@ fn counted(folder: &Folder, options: &[&str], program: &str) -> Command {
 const COUNTS: &str = "echo some counts > \"${LENS_COUNT%/*}/$$-1\"";
 
 #[test]
-fn signal_to_the_group_reaches_the_program_once() {
+fn signals_to_the_group_reach_the_program_once() {
     let folder = Folder::new();
-    let program = "trap 'echo got' HUP; trap 'exit 7' USR1; echo ready; while :; do sleep 0.01; done";
+    let program =
+        "trap 'echo hup' HUP; trap 'echo usr2' USR2; trap 'exit 7' USR1; echo ready; while :; do sleep 0.01; done";
     let mut command = counted(&folder, &[], program);
     let mut lens = command.process_group(0).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let mut output = BufReader::new(lens.stdout.take().unwrap());
@@ -60,7 +61,9 @@ fn signal_to_the_group_reaches_the_program_once() {
     for _ in 0..2 {
         send(process, libc::SIGSTOP);
         send(-process, libc::SIGHUP);
-        assert_eq!(line(), "got\n");
+        assert_eq!(line(), "hup\n");
+        send(-process, libc::SIGUSR2);
+        assert_eq!(line(), "usr2\n");
         send(process, libc::SIGCONT);
     }
     // A signal to lens alone is passed on, after those before.
