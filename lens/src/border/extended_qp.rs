@@ -283,6 +283,7 @@ unsafe extern "C" fn wr_abort(qp: *mut ibv_qp_ex) {
         if let Some(function) = record.wr_abort.get() {
             function(qp);
         }
+        record.pair().into_iter().for_each(QueuePair::posted_nothing);
     }
 }
 
@@ -345,6 +346,8 @@ unsafe fn complete_and_follow(
         };
         if code != 0 {
             pair.refused(on, count, code, injected.is_some());
+        } else if count == 0 {
+            pair.posted_nothing();
         }
         if on & COUNT != 0 {
             if code == 0 { pair.counts.posted(&run) } else { pair.counts.refused(count) }

@@ -111,17 +111,26 @@ impl Flight {
         done < posted && self.at(done).is_some_and(|request| request.wr_id == wr_id)
     }
 
-    /// The request of a completion; the requests before it are done too. A success is that of the next signaled request. A
-    /// failure is that of the next request with this `wr_id`, signaled or not.
-    pub(super) fn complete(&self, wr_id: u64, is_success: bool) -> Option<Request> {
+    /// The requests in flight that are searched.
+    fn searched(&self) -> impl Iterator<Item = (u64, Request)> {
         let posted = self.posted.load(Ordering::Acquire);
         // Older ones are overwritten. An unknown request must not cost a search through a large queue for each completion.
         let oldest = posted.saturating_sub((self.mask.load(Ordering::Acquire) + 1).min(SEARCHED));
         let done = self.done.load(Ordering::Acquire).max(oldest);
-        let all = || (done..posted).filter_map(|index| Some((index, self.at(index)?)));
-        let next = all().find(|(_, request)| request.is_signaled).filter(|_| is_success);
+        (done..posted).filter_map(|index| Some((index, self.at(index)?)))
+    }
+
+    /// Whether a request that reports its success is in flight.
+    pub(super) fn has_signaled(&self) -> bool {
+        self.searched().any(|(_, request)| request.is_signaled)
+    }
+
+    /// The request of a completion; the requests before it are done too. A success is that of the next signaled request. A
+    /// failure is that of the next request with this `wr_id`, signaled or not.
+    pub(super) fn complete(&self, wr_id: u64, is_success: bool) -> Option<Request> {
+        let next = self.searched().find(|(_, request)| request.is_signaled).filter(|_| is_success);
         let found = next.filter(|(_, request)| request.wr_id == wr_id);
-        let (index, request) = found.or_else(|| all().find(|(_, request)| request.wr_id == wr_id))?;
+        let (index, request) = found.or_else(|| self.searched().find(|(_, request)| request.wr_id == wr_id))?;
         self.done.store(index + 1, Ordering::Release);
         Some(request)
     }

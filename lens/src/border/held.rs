@@ -165,7 +165,7 @@ impl Queue {
             Fate::Delay(time) => Some(Until::Time(now.saturating_add(time.as_nanos().try_into().unwrap_or(u64::MAX)))),
             Fate::Reorder => Some(Until::Overtaken(now.saturating_add(OVERTAKEN))),
             // A device completes the failed request first, and then flushes.
-            Fate::Pass if is_receive && !is_success && pair.faults.is_armed() && pair.has_one_queue() => {
+            Fate::Pass if is_receive && !is_success && pair.faults.expects_failure() && pair.has_one_queue() => {
                 Some(Until::Failure)
             }
             Fate::Pass => None,
@@ -205,7 +205,7 @@ impl Queue {
 }
 
 fn is_free(saved: &Saved) -> bool {
-    !faults::are_in_force() || saved.attributed.pair.is_none_or(|pair| !pair.faults.is_armed())
+    !faults::are_in_force() || saved.attributed.pair.is_none_or(|pair| !pair.faults.expects_failure())
 }
 
 /// Raises the events that are due. Returns the time of the next one.

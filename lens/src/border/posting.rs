@@ -232,6 +232,8 @@ unsafe fn post_and_follow(
         if code != 0 {
             let left = links(refused, &pair.limits.sends).count() as u64;
             pair.refused(on, left.min(count), code, injected.is_some());
+        } else if count == 0 {
+            pair.posted_nothing();
         }
         if on & COUNT != 0 {
             count_sends(pair, list, refused);

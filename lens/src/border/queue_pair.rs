@@ -192,14 +192,24 @@ impl QueuePair {
         }
     }
 
+    /// Called after a call that posted no request: the status of a fault may be that of none.
+    pub(super) fn posted_nothing(&self) {
+        if !self.faults.is_armed() {
+            return;
+        }
+        if self.in_flight() == 0 {
+            self.faults.disarm();
+        } else if !self.flight.has_signaled() {
+            // The device may have done all of them.
+            self.faults.expect_nothing();
+        }
+        held::wake(state::now());
+    }
+
     /// Records that the device refused the last `count` requests.
     pub(super) fn refused(&self, on: u8, count: u64, errno: i32, is_injected: bool) {
         self.flight.take_back(count);
-        if self.faults.is_armed() && self.in_flight() == 0 {
-            // No request completes with the status.
-            self.faults.disarm();
-            held::wake(state::now());
-        }
+        self.posted_nothing();
         if on & TRACE != 0 {
             trace::moment(Moment {
                 at: state::now(),

@@ -21,6 +21,8 @@ pub(crate) struct OfPair {
     shared: AtomicU32,
     /// The status of the next completion with an error; zero for none.
     status: AtomicU32,
+    /// Whether a request will complete with the status, so that flushed receives wait for it.
+    is_expected: AtomicBool,
     /// Whether a receive has failed, so that later ones are flushed.
     has_failed_receive: AtomicBool,
     /// How often the program posted to it, sends and receives, and how many completions it had.
@@ -77,6 +79,7 @@ impl OfPair {
             nth: AtomicU32::new(0),
             shared: AtomicU32::new(0),
             status: AtomicU32::new(0),
+            is_expected: AtomicBool::new(false),
             has_failed_receive: AtomicBool::new(false),
             turns: [AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0)],
         }
@@ -151,6 +154,7 @@ impl OfPair {
 
     /// The next completion with an error gets this status.
     pub(super) fn arm(&self, status: u32) {
+        self.is_expected.store(true, Ordering::Relaxed);
         self.status.store(status, Ordering::Relaxed);
     }
 
@@ -165,7 +169,17 @@ impl OfPair {
         (status != 0).then_some(ffi::ibv_wc_status(status))
     }
 
-    /// The device has refused the request whose completion was to get a status.
+    /// Whether receives wait until a request has completed with its status.
+    pub(crate) fn expects_failure(&self) -> bool {
+        self.is_armed() && self.is_expected.load(Ordering::Relaxed)
+    }
+
+    /// Perhaps no request completes with the status; receives do not wait for it.
+    pub(crate) fn expect_nothing(&self) {
+        self.is_expected.store(false, Ordering::Relaxed);
+    }
+
+    /// No request completes with the status.
     pub(crate) fn disarm(&self) {
         self.status.store(0, Ordering::Relaxed);
     }

@@ -20,7 +20,7 @@ const KINDS: [QueueKind; 2] = [QueueKind::Basic, QueueKind::Extended];
 
 type Pair = Loopback<BasicQueuePair>;
 
-fn write<Q: Kind>(pair: &mut Loopback<Q>, wr_id: u64) {
+pub(crate) fn write<Q: Kind>(pair: &mut Loopback<Q>, wr_id: u64) {
     let range = pair.near.range(0, 8);
     let (rkey, address) = pair.far.remote(0);
     let mut batch = pair.near.qp.start_post_send();

@@ -7,6 +7,7 @@ mod completions;
 mod ends;
 mod explained;
 mod faults;
+mod held;
 mod manager;
 mod planted;
 mod support;
