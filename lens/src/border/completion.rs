@@ -54,6 +54,16 @@ pub(super) fn is_receive(opcode: ibv_wc_opcode) -> bool {
     )
 }
 
+/// Whether a completion may be that of a request or of a receive: a failure does not name its operation.
+fn is_ambiguous(pair: &QueuePair, cq: *const ibv_cq, completion: Completion) -> bool {
+    // Receives of a shared queue are not followed.
+    let may_be_receive = |id| pair.receives.has(id) || pair.receives.is_unused();
+    completion.status != ibv_wc_status::IBV_WC_SUCCESS
+        && pair.side(cq) == Side::Either
+        && pair.flight.has(completion.wr_id)
+        && may_be_receive(completion.wr_id)
+}
+
 /// Takes the request of a completion from those in flight. `true` for a receive.
 fn request_of(pair: &QueuePair, cq: *const ibv_cq, completion: Completion) -> (bool, Option<Request>) {
     let id = completion.wr_id;
@@ -83,6 +93,8 @@ pub(super) struct Attributed {
     pub(super) pair: Option<&'static QueuePair>,
     pub(super) number: u32,
     pub(super) is_receive: bool,
+    /// Whether it may be the other one of request and receive.
+    pub(super) is_either: bool,
     request: Option<Request>,
     /// Whether a fault has given it its status.
     pub(super) is_injected: bool,
@@ -97,6 +109,7 @@ pub(super) fn attribute(
     completion: &mut Completion,
 ) -> Attributed {
     let pair = pair_numbered(context, number);
+    let is_either = on & FAULTS != 0 && pair.is_some_and(|pair| is_ambiguous(pair, cq, *completion));
     let (is_receive, request) =
         pair.map_or((is_receive(completion.opcode), None), |pair| request_of(pair, cq, *completion));
     let mut is_injected = false;
@@ -108,12 +121,14 @@ pub(super) fn attribute(
     {
         (completion.status, is_injected) = (status, true);
     }
-    Attributed { pair, number, is_receive, request, is_injected }
+    // The status of a fault makes it that of a request.
+    let is_either = is_either && !is_injected;
+    Attributed { pair, number, is_receive, is_either, request, is_injected }
 }
 
 /// Records a completion that the program gets.
 pub(super) fn report(on: u8, completion: Completion, attributed: Attributed) {
-    let Attributed { pair, number, is_receive, request, is_injected } = attributed;
+    let Attributed { pair, number, is_receive, request, is_injected, .. } = attributed;
     let is_success = completion.status == ibv_wc_status::IBV_WC_SUCCESS;
     let is_failed_send = !is_success && !is_receive && request.is_some();
     if on & COUNT != 0 {

@@ -125,6 +125,16 @@ impl Flight {
         self.searched().any(|(_, request)| request.is_signaled)
     }
 
+    /// Whether a request with this `wr_id` is in flight.
+    pub(super) fn has(&self, wr_id: u64) -> bool {
+        self.searched().any(|(_, request)| request.wr_id == wr_id)
+    }
+
+    /// Whether there was none.
+    pub(super) fn is_unused(&self) -> bool {
+        self.posted.load(Ordering::Acquire) == 0
+    }
+
     /// The request of a completion; the requests before it are done too. A success is that of the next signaled request. A
     /// failure is that of the next request with this `wr_id`, signaled or not.
     pub(super) fn complete(&self, wr_id: u64, is_success: bool) -> Option<Request> {

@@ -149,7 +149,8 @@ impl Queue {
         let Some(pair) = attributed.pair else { return Some((completion, attributed)) };
         let is_receive = attributed.is_receive;
         let is_success = completion.status == ibv_wc_status::IBV_WC_SUCCESS;
-        let of: WorkQueue = (ptr::from_ref(pair).addr(), is_receive);
+        let address = ptr::from_ref(pair).addr();
+        let of = if attributed.is_either { WorkQueue::either(address) } else { WorkQueue::of(address, is_receive) };
         let completed = Completed { wr_id: completion.wr_id, is_receive, is_success };
         let mut fate = faults::fate(&pair.faults, completed);
         let refusal = matches!(fate, Fate::Delay(_) | Fate::Reorder).then(|| self.refusal(cq)).flatten();

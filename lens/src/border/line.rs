@@ -3,8 +3,31 @@
 
 use std::collections::VecDeque;
 
-/// A send queue, or the receives of a queue pair: the queue pair, and whether these are its receives.
-pub(super) type WorkQueue = (usize, bool);
+/// A work queue of a queue pair, or one of both, if it is not known which.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct WorkQueue {
+    pair: usize,
+    queues: u8,
+}
+
+impl WorkQueue {
+    const SENDS: u8 = 1;
+    const RECEIVES: u8 = 2;
+
+    /// The sends or the receives of a queue pair.
+    pub(super) const fn of(pair: usize, is_receive: bool) -> Self {
+        Self { pair, queues: if is_receive { Self::RECEIVES } else { Self::SENDS } }
+    }
+
+    pub(super) const fn either(pair: usize) -> Self {
+        Self { pair, queues: Self::SENDS | Self::RECEIVES }
+    }
+
+    /// Whether both may be the same queue.
+    fn meets(self, other: Self) -> bool {
+        self.pair == other.pair && self.queues & other.queues != 0
+    }
+}
 
 #[derive(Debug)]
 pub(super) struct Line<T> {
@@ -42,7 +65,7 @@ impl<T> Line<T> {
 
     /// Whether completions of this work queue are held back, so that later ones must wait.
     pub(super) fn has(&self, of: WorkQueue) -> bool {
-        self.entries.iter().any(|entry| entry.of == of)
+        self.entries.iter().any(|entry| entry.of.meets(of))
     }
 
     pub(super) fn hold(&mut self, of: WorkQueue, until: Until, item: T) {
@@ -52,7 +75,7 @@ impl<T> Line<T> {
     /// Records that the program gets a completion of this work queue.
     pub(super) fn pass(&mut self, of: WorkQueue) {
         for entry in &mut self.entries {
-            if entry.of != of && matches!(entry.until, Until::Overtaken(_)) {
+            if !entry.of.meets(of) && matches!(entry.until, Until::Overtaken(_)) {
                 entry.until = Until::Earlier;
             }
         }
@@ -80,7 +103,7 @@ impl<T> Line<T> {
                 Until::Failure => is_free(&entry.item),
                 Until::Earlier => true,
             };
-            is_over && !self.entries.iter().take(index).any(|earlier| earlier.of == entry.of)
+            is_over && !self.entries.iter().take(index).any(|earlier| earlier.of.meets(entry.of))
         })
     }
 
@@ -95,7 +118,7 @@ impl<T> Line<T> {
 
     /// Removes the completions of a queue pair.
     pub(super) fn remove(&mut self, pair: usize) {
-        self.entries.retain(|entry| entry.of.0 != pair);
+        self.entries.retain(|entry| entry.of.pair != pair);
     }
 }
 
@@ -103,9 +126,9 @@ impl<T> Line<T> {
 mod tests {
     use super::*;
 
-    const SENDS: WorkQueue = (1, false);
-    const RECEIVES: WorkQueue = (1, true);
-    const OTHER: WorkQueue = (2, false);
+    const SENDS: WorkQueue = WorkQueue::of(1, false);
+    const RECEIVES: WorkQueue = WorkQueue::of(1, true);
+    const OTHER: WorkQueue = WorkQueue::of(2, false);
 
     fn all(line: &mut Line<u32>, now: u64) -> Vec<u32> {
         std::iter::from_fn(|| line.take(now, true, |_| false)).collect()
@@ -124,6 +147,19 @@ mod tests {
         assert_eq!((all(&mut line, 4), line.next_time(4)), (vec![4], Some(5)));
         assert!(line.is_due(5, |_| false));
         assert_eq!((all(&mut line, 5), line.len()), (vec![1, 2, 3], 0));
+    }
+
+    #[test]
+    fn completion_of_either_queue_keeps_its_place_in_both() {
+        let mut line = Line::new();
+        let either = WorkQueue::either(1);
+        line.hold(RECEIVES, Until::Time(5), 1);
+        assert!(line.has(either) && !line.has(SENDS));
+        line.hold(either, Until::Earlier, 2);
+        assert!(line.has(SENDS) && !line.has(OTHER));
+        line.hold(SENDS, Until::Earlier, 3);
+        assert_eq!(all(&mut line, 4), Vec::<u32>::new());
+        assert_eq!(all(&mut line, 5), [1, 2, 3]);
     }
 
     #[test]

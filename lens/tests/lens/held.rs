@@ -5,9 +5,9 @@ use std::{mem, ptr, thread};
 
 use rdma_mummy_sys as ffi;
 use sideway::ibverbs::completion::WorkCompletionStatus as Status;
-use sideway::ibverbs::queue_pair::{BasicQueuePair, ExtendedQueuePair, PostSendGuard, QueuePair};
+use sideway::ibverbs::queue_pair::{BasicQueuePair, ExtendedQueuePair, PostSendGuard, QueuePair, QueuePairState};
 use sideway::ibverbs::work_request::WorkRequestFlags;
-use sideway_tests::loopback::{Give, Kind, Loopback, QueueKind};
+use sideway_tests::loopback::{Give, Kind, Loopback, QueueKind, to};
 
 use crate::completions::write;
 use crate::support::Session;
@@ -78,4 +78,27 @@ fn receives_do_not_wait_for_unsignaled_requests() {
     refused(&mut pair);
     is_flushed(&mut pair, 7);
     drop((pair, session));
+}
+
+/// A failure does not name its operation, and a request and a receive have the same `wr_id`.
+#[test]
+fn failure_of_either_queue_does_not_overtake() {
+    let session = Session::with_faults("after 0 completions on qp 1: delay 600 s");
+    let mut pair = Loopback::<BasicQueuePair>::new(QueueKind::Basic);
+    pair.near.post_receive(5, 64, 64);
+    pair.far.post_send(1, 0, 8);
+    pair.far.success();
+    assert_eq!(pair.near.poll(), None);
+    pair.near.post_receive(7, 64, 64);
+    pair.near.qp.modify(&to(QueuePairState::Error)).unwrap();
+    let range = pair.near.range(0, 8);
+    let mut batch = pair.near.qp.start_post_send();
+    batch.construct_wr(7, WorkRequestFlags::Signaled).setup_send().give(range);
+    batch.post().unwrap();
+    thread::sleep(Duration::from_millis(50));
+    assert_eq!(pair.near.poll(), None, "the flushed receive overtook an earlier one");
+    let turn = session.end();
+    let found = [(); 3].map(|()| pair.near.completion().wr_id);
+    assert_eq!(found, [5, 7, 7]);
+    drop((pair, turn));
 }
