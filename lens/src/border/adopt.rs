@@ -340,7 +340,7 @@ impl Leaving {
         self.faults.iter().for_each(|(qp, pair)| pair.faults.stay(*qp));
         for (cq, _) in self.queues.iter().flatten().filter(|(_, had_waker)| *had_waker) {
             // SAFETY: the queue was not destroyed.
-            unsafe { held::prepare(*cq) };
+            unsafe { held::stay(*cq) };
         }
         stays(&CONTEXTS, self.context);
         stays(&PAIRS, self.pair);

@@ -161,6 +161,10 @@ impl Queue {
         }
         let now = state::now();
         let mut line = unpoisoned(&self.line);
+        if matches!(fate, Fate::Delay(_) | Fate::Reorder) && !faults::are_in_force() {
+            // The lens has ended meanwhile, and has woken the program perhaps before it had the lock.
+            fate = Fate::Pass;
+        }
         let until = match fate {
             Fate::Lose => return None,
             Fate::Delay(time) => Some(Until::Time(now.saturating_add(time.as_nanos().try_into().unwrap_or(u64::MAX)))),
@@ -254,10 +258,24 @@ pub(super) fn retire(cq: *const ibv_cq) -> bool {
         Some(Ok(waker)) => Arc::clone(waker),
         _ => return false,
     };
-    waker.destroy();
+    if waker.destroy() {
+        // If the queue stays, the program still waits for this event, see `stay`.
+        queue.is_armed.store(true, Ordering::SeqCst);
+    }
     *unpoisoned(&queue.waker) = None;
     WAKERS.fetch_sub(1, Ordering::SeqCst);
     true
+}
+
+/// A completion queue that had a waker was not destroyed. Raises the event that was due meanwhile.
+///
+/// # Safety
+///
+/// `cq` is live.
+pub(super) unsafe fn stay(cq: *mut ibv_cq) {
+    // SAFETY: guaranteed by the caller.
+    unsafe { prepare(cq) };
+    wake(state::now()).into_iter().for_each(faults::wake_at);
 }
 
 /// A completion queue was destroyed, and its completions with it.
@@ -269,10 +287,12 @@ pub(super) fn forget(cq: *const ibv_cq) {
 
 /// A queue pair was destroyed or reset, and its completions with it.
 pub(super) fn forget_pair(pair: &QueuePair) {
-    if !holds_completions() {
+    if !alters_completions() || state::is_child() {
         return;
     }
     for queue in all() {
+        // Its record may be that of another queue pair soon.
+        unpoisoned(&queue.broken).retain(|broken| !ptr::eq(*broken, pair));
         let mut line = unpoisoned(&queue.line);
         let before = line.len();
         line.remove(ptr::from_ref(pair).addr());

@@ -119,8 +119,8 @@ impl Waker {
         count - own
     }
 
-    /// Destroys the objects. Waits until all events are acknowledged.
-    pub(super) fn destroy(&self) {
+    /// Destroys the objects. Waits until all events are acknowledged. Returns whether the program has not got an event.
+    pub(super) fn destroy(&self) -> bool {
         let mut objects = {
             let mut found = self.lock();
             let functions = found.functions;
@@ -130,6 +130,7 @@ impl Waker {
             mem::replace(&mut *found, none)
         };
         objects.destroy();
+        objects.is_raised
     }
 }
 

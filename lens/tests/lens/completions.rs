@@ -87,26 +87,34 @@ fn delay_ends_after_its_time() {
 }
 
 /// The completion queue of a side with a channel.
-struct Events(*mut ffi::ibv_cq);
+pub(crate) struct Events(pub(crate) *mut ffi::ibv_cq);
 
 impl Events {
-    fn of(pair: &Pair) -> Self {
+    pub(crate) fn of(pair: &Pair) -> Self {
         // SAFETY: the queue pair is live.
         Self(unsafe { (*pair.near.qp.qp().as_ptr()).send_cq })
     }
 
-    fn arm(&self) {
+    pub(crate) fn arm(&self) {
         // SAFETY: the queue is live.
         assert_eq!(unsafe { ffi::ibv_req_notify_cq(self.0, 0) }, 0);
     }
 
-    /// Waits for an event of the queue on the descriptor of its channel, takes and acknowledges it.
-    fn wait(&self) {
+    /// Waits for an event on the descriptor of the channel.
+    pub(crate) fn ready(&self) {
+        // SAFETY: the queue and its channel are live.
+        unsafe {
+            let mut poll = libc::pollfd { fd: (*(*self.0).channel).fd, events: libc::POLLIN, revents: 0 };
+            assert_eq!(libc::poll(&raw mut poll, 1, 60_000), 1, "no event");
+        }
+    }
+
+    /// Waits for an event of the queue, takes and acknowledges it.
+    pub(crate) fn wait(&self) {
+        self.ready();
         // SAFETY: the queue and its channel are live, and the results are writable.
         unsafe {
             let channel = (*self.0).channel;
-            let mut poll = libc::pollfd { fd: (*channel).fd, events: libc::POLLIN, revents: 0 };
-            assert_eq!(libc::poll(&raw mut poll, 1, 60_000), 1, "no event");
             let (mut cq, mut context) = (ptr::null_mut(), ptr::null_mut());
             assert_eq!(ffi::ibv_get_cq_event(channel, &raw mut cq, &raw mut context), 0);
             assert_eq!((cq, context), (self.0, (*self.0).cq_context));
@@ -115,7 +123,7 @@ impl Events {
     }
 }
 
-fn with_channel(queue: QueueKind) -> Pair {
+pub(crate) fn with_channel(queue: QueueKind) -> Pair {
     let context = sideway_tests::device::open();
     let channel = context.create_comp_channel().unwrap();
     Pair::with(queue, Some((&context, &channel)), |_| {})

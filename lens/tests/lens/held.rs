@@ -9,7 +9,7 @@ use sideway::ibverbs::queue_pair::{BasicQueuePair, ExtendedQueuePair, PostSendGu
 use sideway::ibverbs::work_request::WorkRequestFlags;
 use sideway_tests::loopback::{Give, Kind, Loopback, QueueKind, to};
 
-use crate::completions::write;
+use crate::completions::{Events, with_channel, write};
 use crate::support::Session;
 
 /// The near side's receive is flushed, although no request completes with the status of the fault.
@@ -101,4 +101,24 @@ fn failure_of_either_queue_does_not_overtake() {
     let found = [(); 3].map(|()| pair.near.completion().wr_id);
     assert_eq!(found, [5, 7, 7]);
     drop((pair, turn));
+}
+
+/// Queue pairs use the completion queue, so that it cannot be destroyed. An event that the program has not taken stays.
+#[test]
+fn event_stays_if_the_queue_is_not_destroyed() {
+    let session = Session::with_faults("each completion on qp 1: delay 20 ms");
+    let mut pair = with_channel(QueueKind::Basic);
+    let events = Events::of(&pair);
+    events.arm();
+    write(&mut pair, 1);
+    events.wait();
+    assert_eq!(pair.near.poll(), None);
+    events.arm();
+    // The event of the completion, which the program does not take.
+    events.ready();
+    // SAFETY: the queue is live, and stays so.
+    assert_ne!(unsafe { ffi::ibv_destroy_cq(events.0) }, 0);
+    events.wait();
+    assert_eq!(pair.near.success().wr_id, 1);
+    drop((pair, session));
 }
