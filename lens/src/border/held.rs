@@ -73,6 +73,13 @@ pub(super) fn holds_completions() -> bool {
     HELD.load(Ordering::SeqCst) > 0
 }
 
+/// Whether completion queues have wakers. Those of the parent are not those of a child that was forked, where a lock may
+/// never be free.
+#[inline]
+fn has_wakers() -> bool {
+    WAKERS.load(Ordering::SeqCst) > 0 && !state::is_child()
+}
+
 /// Whether completions take another course than that of the device.
 pub(super) fn alters_completions() -> bool {
     faults::alters_completions() || holds_completions()
@@ -243,7 +250,7 @@ pub(super) unsafe fn prepare(cq: *mut ibv_cq) {
 /// The program asks for an event.
 #[inline]
 pub(super) fn armed(cq: *const ibv_cq) {
-    if WAKERS.load(Ordering::Relaxed) > 0
+    if has_wakers()
         && let Some(queue) = known(cq)
     {
         queue.is_armed.store(true, Ordering::SeqCst);
@@ -308,7 +315,7 @@ pub(super) fn forget_pair(pair: &QueuePair) {
 ///
 /// `ibv_get_cq_event` has stored these values.
 pub(super) unsafe fn translate(cq: *mut *mut ibv_cq, context: *mut *mut std::ffi::c_void) {
-    if WAKERS.load(Ordering::SeqCst) == 0 {
+    if !has_wakers() {
         return;
     }
     // SAFETY: guaranteed by the caller; the queue of the event lives until the event is acknowledged, and so does the
@@ -336,7 +343,7 @@ pub(super) unsafe fn translate(cq: *mut *mut ibv_cq, context: *mut *mut std::ffi
 
 /// Acknowledges those of `count` events of a completion queue that its waker has raised. Returns the number of the others.
 pub(super) fn acknowledge(cq: *const ibv_cq, count: u32) -> u32 {
-    if WAKERS.load(Ordering::SeqCst) == 0 {
+    if !has_wakers() {
         return count;
     }
     let waker = known(cq).and_then(|queue| match &*unpoisoned(&queue.waker) {
@@ -344,4 +351,35 @@ pub(super) fn acknowledge(cq: *const ibv_cq, count: u32) -> u32 {
         _ => None,
     });
     waker.map_or(count, |waker| waker.acknowledge(count))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Another thread of the parent may hold the lock at the fork; then it is never free in the child.
+    #[test]
+    #[cfg_attr(miri, ignore = "forks")]
+    fn child_does_not_wait_for_a_lock_of_its_parent() {
+        extern "C" fn in_parent() {}
+        state::watch_forks(in_parent);
+        WAKERS.fetch_add(1, Ordering::SeqCst);
+        let locked = queues();
+        // SAFETY: the child only calls functions that take no lock, and libc.
+        let status = unsafe {
+            let child = libc::fork();
+            if child == 0 {
+                libc::alarm(20);
+                let cq = ptr::without_provenance(8);
+                armed(cq);
+                libc::_exit(acknowledge(cq, 3).cast_signed());
+            }
+            let mut status = 0;
+            assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
+            status
+        };
+        drop(locked);
+        WAKERS.fetch_sub(1, Ordering::SeqCst);
+        assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 3, "{status:#x}");
+    }
 }
