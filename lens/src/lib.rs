@@ -213,6 +213,7 @@ impl Builder {
         process::watch();
         let lens = Lens { is_finished: false, generation: process::generation() };
         border::install()?;
+        border::start();
         state::watch_forks(trace::forked);
         if let Some((format, sink)) = self.trace {
             trace::start(format, sink).map_err(InstallError::Thread)?;

@@ -227,6 +227,12 @@ pub(super) fn wake(now: u64) -> Option<u64> {
     queues.iter().filter_map(|queue| unpoisoned(&queue.line).next_time(now)).min()
 }
 
+/// Holds nothing back any more, and raises the events of what was.
+pub(super) fn release() {
+    all().iter().for_each(|queue| unpoisoned(&queue.line).release());
+    wake(u64::MAX);
+}
+
 /// Prepares a completion queue: completions of it may be held back while the program sleeps.
 ///
 /// # Safety

@@ -116,6 +116,11 @@ impl<T> Line<T> {
         times.min()
     }
 
+    /// Holds nothing back any more.
+    pub(super) fn release(&mut self) {
+        self.entries.iter_mut().for_each(|entry| entry.until = Until::Earlier);
+    }
+
     /// Removes the completions of a queue pair.
     pub(super) fn remove(&mut self, pair: usize) {
         self.entries.retain(|entry| entry.of.pair != pair);

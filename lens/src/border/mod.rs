@@ -58,8 +58,14 @@ pub(crate) fn wake(now: u64) -> Option<u64> {
 
 /// Whether completions are held back. Programs that wait for them are woken.
 pub(crate) fn release() -> bool {
-    held::wake(u64::MAX);
+    held::release();
     held::holds_completions()
+}
+
+/// Forgets what the lens before has followed, and the places in the order of creation.
+pub(crate) fn start() {
+    adopt::PAIRS.all().iter().for_each(|pair| pair.forget());
+    adopt::SHARED_QUEUES.all().iter().for_each(|shared| shared.faults.forget());
 }
 
 /// Sets the counts of all queue pairs to zero.

@@ -135,6 +135,13 @@ impl QueuePair {
         self.faults.reset();
     }
 
+    /// Forgets what a lens before this one has followed: some of its requests may have completed since.
+    pub(super) fn forget(&self) {
+        self.flight.start(self.limits.sends.load(Ordering::Relaxed));
+        self.receives.start(self.limits.receives.load(Ordering::Relaxed));
+        self.faults.forget();
+    }
+
     /// The side of which `cq` gets the completions.
     pub(super) fn side(&self, cq: *const ibv_cq) -> Side {
         let is = |queue: &AtomicPtr<ibv_cq>| ptr::eq(queue.load(Ordering::Relaxed), cq);

@@ -58,6 +58,11 @@ impl OfShared {
         self.posts.store(0, Ordering::Relaxed);
     }
 
+    /// It was made before the schedule, and has no place.
+    pub(crate) fn forget(&self) {
+        self.nth.store(0, Ordering::Relaxed);
+    }
+
     /// Its place in the order of creation.
     pub(crate) fn nth(&self) -> u32 {
         self.nth.load(Ordering::Relaxed)
@@ -123,6 +128,13 @@ impl OfPair {
     pub(crate) fn reset(&self) {
         self.status.store(0, Ordering::Relaxed);
         self.has_failed_receive.store(false, Ordering::Relaxed);
+    }
+
+    /// It was made before the schedule, and has no place.
+    pub(crate) fn forget(&self) {
+        self.reset();
+        self.nth.store(0, Ordering::Relaxed);
+        self.shared.store(0, Ordering::Relaxed);
     }
 
     fn lock(&self) -> MutexGuard<'_, ()> {

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod again;
 mod border;
 mod completions;
 mod ends;
