@@ -46,6 +46,14 @@ impl State {
 impl Server {
     /// Answers each request at `address` with the text that `text` returns.
     pub(crate) fn start(address: SocketAddr, text: impl Fn() -> String + Send + 'static) -> io::Result<Self> {
+        Self::with_patience(address, text, PATIENCE)
+    }
+
+    fn with_patience(
+        address: SocketAddr,
+        text: impl Fn() -> String + Send + 'static,
+        patience: Duration,
+    ) -> io::Result<Self> {
         let listener = TcpListener::bind(address)?;
         let address = listener.local_addr()?;
         let state = Arc::new(Mutex::new(State::default()));
@@ -54,7 +62,7 @@ impl Server {
             while !lock(&shared).is_ended {
                 // A client that ends early loses only its own answer. Other errors, as without descriptors, may last.
                 match own.accept() {
-                    Ok((client, _)) if lock(&shared).begin(&client) => _ = answer(client, &text),
+                    Ok((client, _)) if lock(&shared).begin(&client) => _ = answer(client, &text, patience),
                     Err(_) if !lock(&shared).is_ended => thread::sleep(Duration::from_millis(100)),
                     _ => {}
                 }
@@ -95,11 +103,10 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn answer(mut client: TcpStream, text: &impl Fn() -> String) -> io::Result<()> {
-    let deadline = Instant::now() + PATIENCE;
+fn answer(mut client: TcpStream, text: &impl Fn() -> String, patience: Duration) -> io::Result<()> {
+    let deadline = Instant::now() + patience;
     // A timeout of zero is an error of `set_read_timeout`.
     let left = || deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-    client.set_write_timeout(Some(PATIENCE))?;
     let mut request = Vec::new();
     let mut part = [0; 1024];
     while !request.windows(4).any(|end| end == b"\r\n\r\n") && request.len() < REQUEST {
@@ -118,8 +125,20 @@ fn answer(mut client: TcpStream, text: &impl Fn() -> String) -> io::Result<()> {
     let head = format!(
         "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
     );
-    client.write_all(head.as_bytes())?;
-    client.write_all(body.as_bytes())
+    // The time of the whole answer: a client that reads a little now and then must not keep others waiting.
+    let deadline = Instant::now() + patience;
+    let text = head + &body;
+    let mut rest = text.as_bytes();
+    while !rest.is_empty() {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        client.set_write_timeout(Some(left))?;
+        let written = client.write(rest)?;
+        rest = &rest[written..];
+    }
+    Ok(())
 }
 
 /// The server of this process.
@@ -229,6 +248,28 @@ fn head(f: &mut fmt::Formatter<'_>, (name, kind, help): (&str, &str, &str)) -> f
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    #[cfg_attr(miri, ignore = "makes system calls")]
+    fn client_that_reads_slowly_gets_no_more_than_its_time() {
+        const LENGTH: usize = 64 << 20;
+        let patience = Duration::from_millis(100);
+        let text = || "t".repeat(LENGTH);
+        let server = Server::with_patience("127.0.0.1:0".parse().unwrap(), text, patience).unwrap();
+        let mut client = TcpStream::connect(server.address()).unwrap();
+        client.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+        let mut part = vec![0; 64 << 10];
+        let mut found = 0;
+        for _ in 0..100 {
+            // A reset is an error.
+            found += client.read(&mut part).unwrap_or(0);
+            thread::sleep(Duration::from_millis(10));
+        }
+        let mut left = Vec::new();
+        let _ = client.read_to_end(&mut left);
+        found += left.len();
+        assert!(found < LENGTH, "{found}");
+    }
 
     /// Without an end of the server, each of them would have an hour.
     #[test]
