@@ -1,3 +1,4 @@
 //! The transports to other hosts.
 
 pub(crate) mod iwarp;
+pub(crate) mod roce;

@@ -1,0 +1,176 @@
+//! The headers of a packet: the base transport header (BTH) and its extensions.
+
+/// The UDP port of RoCEv2.
+pub(crate) const PORT: u16 = 4791;
+
+/// The P_Key of the default partition, with full membership.
+pub(crate) const DEFAULT_PARTITION: u16 = 0xffff;
+
+/// A packet without its payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Packet {
+    pub(crate) transport: Transport,
+    pub(crate) body: Body,
+    /// The solicited event bit.
+    pub(crate) is_solicited: bool,
+    /// The AckReq bit.
+    pub(crate) asks: bool,
+    /// The BECN bit.
+    pub(crate) has_becn: bool,
+    pub(crate) partition: u16,
+    /// The number of the destination QP.
+    pub(crate) destination: u32,
+    pub(crate) psn: u32,
+}
+
+/// The transport service of a packet, with the header that only this service has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Transport {
+    Reliable,
+    Unreliable,
+    /// The datagram header (DETH).
+    Datagram {
+        key: u32,
+        source: u32,
+    },
+    /// A request of XRC, with the number of the shared receive queue (XRCETH). Responses have none.
+    Extended {
+        queue: u32,
+    },
+    ExtendedResponse,
+    /// A congestion notification packet.
+    Congestion,
+}
+
+/// The operation of a packet, with the headers that only this operation has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Body {
+    Send {
+        place: Place,
+        /// Only the last packet of a message has one.
+        end: SendEnd,
+    },
+    Write {
+        place: Place,
+        /// Only the first packet of a message has a range.
+        range: Option<Range>,
+        /// In the byte order of the packet. Only the last packet of a message has one.
+        immediate: Option<u32>,
+    },
+    Read(Range),
+    CompareSwap {
+        address: u64,
+        rkey: u32,
+        compare: u64,
+        swap: u64,
+    },
+    FetchAdd {
+        address: u64,
+        rkey: u32,
+        add: u64,
+    },
+    AtomicWrite(Range),
+    Flush {
+        range: Range,
+        placement: u8,
+        level: u8,
+    },
+    ReadResponse {
+        place: Place,
+        /// All packets but those in the middle have one.
+        acknowledgement: Option<Acknowledgement>,
+    },
+    Acknowledge(Acknowledgement),
+    AtomicAcknowledge {
+        acknowledgement: Acknowledgement,
+        original: u64,
+    },
+    Congestion,
+}
+
+/// What the last packet of a send carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SendEnd {
+    Nothing,
+    /// In the byte order of the packet: `u32::from_ne_bytes` of the four bytes.
+    Immediate(u32),
+    Invalidate(u32),
+}
+
+/// The place of a packet in its message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    Only,
+    First,
+    Middle,
+    Last,
+}
+
+impl Place {
+    pub(crate) fn new(is_first: bool, is_last: bool) -> Self {
+        match (is_first, is_last) {
+            (true, true) => Self::Only,
+            (true, false) => Self::First,
+            (false, false) => Self::Middle,
+            (false, true) => Self::Last,
+        }
+    }
+
+    pub(crate) fn is_first(self) -> bool {
+        matches!(self, Self::Only | Self::First)
+    }
+
+    pub(crate) fn is_last(self) -> bool {
+        matches!(self, Self::Only | Self::Last)
+    }
+}
+
+/// The memory that a request accesses (RETH).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Range {
+    pub(crate) address: u64,
+    pub(crate) rkey: u32,
+    pub(crate) length: u32,
+}
+
+/// The acknowledgement header (AETH).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Acknowledgement {
+    pub(crate) syndrome: Syndrome,
+    /// The message sequence number (MSN).
+    pub(crate) messages: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Syndrome {
+    Ack,
+    /// RNR NAK, with the code of the time.
+    NotReady(u8),
+    Nak(Nak),
+}
+
+/// The codes of negative acknowledgements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Nak {
+    Sequence,
+    InvalidRequest,
+    RemoteAccess,
+    RemoteOperation,
+    InvalidDatagram,
+}
+
+/// Why a packet cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Malformed(pub(crate) &'static str);
+
+impl Packet {
+    /// Reads a packet from the first byte of its BTH to the last one of its padding, and returns its payload.
+    pub(crate) fn read(_bytes: &[u8]) -> Result<(Self, &[u8]), Malformed> {
+        todo!()
+    }
+
+    /// Appends the packet, its payload and its padding, without the ICRC.
+    pub(crate) fn write(&self, _payload: &[u8], _to: &mut Vec<u8>) {
+        todo!()
+    }
+}
