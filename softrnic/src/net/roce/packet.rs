@@ -164,6 +164,14 @@ pub(crate) enum Nak {
 pub(crate) struct Malformed(pub(crate) &'static str);
 
 impl Packet {
+    /// The number of the shared receive queue that a request of XRC addresses.
+    pub(crate) fn queue(&self) -> Option<u32> {
+        match self.transport {
+            Transport::Extended { queue } => Some(queue),
+            _ => None,
+        }
+    }
+
     /// Reads a packet from the first byte of its BTH to the last one of its padding, and returns its payload.
     pub(crate) fn read(_bytes: &[u8]) -> Result<(Self, &[u8]), Malformed> {
         todo!()

@@ -1,0 +1,458 @@
+//! The responder's side of a reliable connection: which packets of the peer are new, and how they are answered.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use super::assembly::{Assembly, Current};
+use super::line::{Emit, Line};
+use super::packet::{Acknowledgement, Body, Nak, Packet, Place, Range, Syndrome};
+use super::psn::{before, distance};
+use crate::wire::message::{Refusal, Reply, Request};
+use crate::wire::operation::Operation;
+use crate::wire::packet::{MAX_NUMBER, Part, Response, ResponseKind, psn_after};
+use crate::wire::transport::Stuck;
+
+/// The maximum number of bytes of responses that wait for space in the socket.
+const BUFFER_LIMIT: usize = 256 << 10;
+/// The maximum number of buffers that are kept for later responses.
+const MAX_SPARE: usize = 8;
+/// A gap is reported again after this time, because the packets that were sent again may be lost too.
+const REPORT_AGAIN: Duration = Duration::from_millis(1);
+
+/// The requests of the peer, and the responses to them.
+#[derive(Debug)]
+pub(super) struct Responses {
+    line: Line,
+    /// The number of reads and atomics for which the peer may ask again.
+    depth: usize,
+    assembly: Assembly,
+    /// The PSN of the next packet.
+    expected: u32,
+    /// When a gap before `expected` was last reported.
+    gap: Option<Instant>,
+    /// Whether the packet `expected` was refused for now, so that those after it are dropped.
+    is_not_ready: bool,
+    /// The number of messages that were executed (MSN).
+    messages: u32,
+    /// The messages that the QP has not answered yet, oldest first.
+    pending: VecDeque<Pending>,
+    /// Reads that are answered again.
+    repeats: VecDeque<(u32, u64)>,
+    /// The last answers with data.
+    saved: VecDeque<Saved>,
+    /// The packet that was refused for good.
+    refused: Option<(u32, Nak)>,
+    is_acknowledgement_due: bool,
+    out: VecDeque<Out>,
+    buffered: usize,
+    /// Buffers that later responses reuse.
+    spare: Vec<Vec<u8>>,
+    pub(super) counts: Counts,
+}
+
+/// Counters of what has arrived, as NICs have them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Counts {
+    pub(super) out_of_sequence: u64,
+    pub(super) duplicates: u64,
+    pub(super) not_ready: u64,
+}
+
+/// A message that was delivered to the QP.
+#[derive(Debug)]
+struct Pending {
+    psn: u32,
+    /// The PSN of its last packet.
+    last: u32,
+    operation: Operation,
+    length: u64,
+    /// The state before its last packet.
+    before: Option<Current>,
+    /// How many bytes of a read were sent.
+    given: u64,
+}
+
+#[derive(Debug)]
+struct Saved {
+    psn: u32,
+    packets: u32,
+    answer: Answer,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Answer {
+    Read(Range),
+    Atomic { original: u64 },
+    Done,
+}
+
+/// A response that waits for space in the socket.
+#[derive(Debug)]
+enum Out {
+    Packet(Packet),
+    Data(Data),
+}
+
+/// Data of a read.
+#[derive(Debug)]
+struct Data {
+    /// The PSN of the first response to the read.
+    psn: u32,
+    /// The length of the read.
+    length: u64,
+    /// The offset of the next packet in the data of the read, and in `bytes`.
+    at: u64,
+    sent: usize,
+    bytes: Vec<u8>,
+}
+
+/// What happens with a packet of the peer.
+#[derive(Debug)]
+pub(super) enum Verdict {
+    Nothing,
+    /// The QP receives a part of a message. [`Responses::delivered`] must be called before.
+    Part(Part),
+    /// The QP sends the data of a read again.
+    Again(Part),
+    /// The packet contradicts the ones before it, so the QP must fail.
+    Invalid,
+}
+
+impl Responses {
+    pub(super) fn new(line: Line, psn: u32, depth: usize, number: u32, template: Request) -> Self {
+        Self {
+            line,
+            depth: depth.max(1),
+            assembly: Assembly::new(line.mtu, number, template),
+            expected: psn & MAX_NUMBER,
+            gap: None,
+            is_not_ready: false,
+            messages: 0,
+            pending: VecDeque::new(),
+            repeats: VecDeque::new(),
+            saved: VecDeque::new(),
+            refused: None,
+            is_acknowledgement_due: false,
+            out: VecDeque::new(),
+            buffered: 0,
+            spare: Vec::new(),
+            counts: Counts::default(),
+        }
+    }
+
+    /// Decides about a request packet.
+    pub(super) fn arrived(&mut self, packet: &Packet, length: usize, now: Instant) -> Verdict {
+        if let Some((psn, nak)) = self.refused {
+            // The refusal may have been lost.
+            if packet.asks && distance(psn, packet.psn) >= 0 {
+                self.answer(psn, Syndrome::Nak(nak));
+            }
+            return Verdict::Nothing;
+        }
+        match distance(self.expected, packet.psn) {
+            0 => {}
+            1.. => {
+                self.missing(packet, now);
+                return Verdict::Nothing;
+            }
+            _ => return self.again(packet),
+        }
+        (self.gap, self.is_not_ready) = (None, false);
+        let current = self.assembly.current();
+        let Ok(part) = self.assembly.part(packet, length) else {
+            self.refuse(packet.psn, Nak::InvalidRequest);
+            return Verdict::Invalid;
+        };
+        self.assembly.accepted(&part);
+        let packets = if matches!(part.request.operation, Operation::Read { .. }) { part.request.packets } else { 1 };
+        self.expected = psn_after(packet.psn, packets);
+        self.is_acknowledgement_due |= packet.asks;
+        if self.assembly.current().is_none() {
+            let Request { operation, psn, length, .. } = part.request;
+            let last = before(self.expected);
+            self.pending.push_back(Pending { psn, last, operation, length, before: current, given: 0 });
+        }
+        Verdict::Part(part)
+    }
+
+    /// Handles a packet that arrives before an earlier one.
+    fn missing(&mut self, packet: &Packet, now: Instant) {
+        self.counts.out_of_sequence += 1;
+        let is_new = match self.gap {
+            None => true,
+            Some(reported) => packet.asks && now.saturating_duration_since(reported) >= REPORT_AGAIN,
+        };
+        if is_new && !self.is_not_ready {
+            self.gap = Some(now);
+            self.answer(self.expected, Syndrome::Nak(Nak::Sequence));
+        }
+    }
+
+    /// Handles a packet that has arrived before.
+    fn again(&mut self, packet: &Packet) -> Verdict {
+        self.counts.duplicates += 1;
+        let psn = packet.psn;
+        match packet.body {
+            Body::Read(range) => {
+                let mtu = u64::from(self.line.mtu);
+                let is_in = |saved: &&Saved| {
+                    let place = distance(saved.psn, psn);
+                    let Answer::Read(whole) = saved.answer else { return false };
+                    (0..saved.packets as i32).contains(&place)
+                        && whole.rkey == range.rkey
+                        && range.address == whole.address.wrapping_add(place as u64 * mtu)
+                        && place as u64 * mtu + u64::from(range.length) <= u64::from(whole.length)
+                };
+                let is_known = self.saved.iter().any(|saved| is_in(&saved));
+                let is_busy = self.repeats.iter().any(|(repeat, _)| *repeat == psn) || self.repeats.len() >= self.depth;
+                // The part is that of a whole message, which the assembly does not expect now.
+                let current = self.assembly.current();
+                self.assembly.set_current(None);
+                let part = self.assembly.part(packet, 0);
+                self.assembly.set_current(current);
+                if let (true, false, Ok(part)) = (is_known, is_busy, part) {
+                    self.repeats.push_back((psn, range.length.into()));
+                    return Verdict::Again(part);
+                }
+            }
+            Body::CompareSwap { .. } | Body::FetchAdd { .. } | Body::AtomicWrite(_) | Body::Flush { .. } => {
+                if let Some(saved) = self.saved.iter().find(|saved| saved.psn == psn) {
+                    let answer = saved.answer;
+                    self.conclude(psn, answer);
+                }
+            }
+            _ => self.is_acknowledgement_due = true,
+        }
+        Verdict::Nothing
+    }
+
+    /// Handles a response of the QP. `read` appends its payload.
+    pub(super) fn respond(
+        &mut self,
+        response: &Response,
+        read: impl FnOnce(&mut Vec<u8>) -> Result<(), Stuck>,
+    ) -> Result<(), Stuck> {
+        match response.kind {
+            ResponseKind::Data { offset, .. } => self.give(response.psn, offset, read),
+            ResponseKind::Reply(reply) => {
+                self.replied(response.psn, reply);
+                Ok(())
+            }
+        }
+    }
+
+    /// Sends data of a read.
+    fn give(
+        &mut self,
+        psn: u32,
+        offset: u64,
+        read: impl FnOnce(&mut Vec<u8>) -> Result<(), Stuck>,
+    ) -> Result<(), Stuck> {
+        let asked = match self.pending.iter().find(|pending| pending.psn == psn) {
+            Some(pending) => Some(pending.length),
+            None => self.repeats.iter().find(|(repeat, _)| *repeat == psn).map(|(_, length)| *length),
+        };
+        let Some(length) = asked else { return Ok(()) };
+        if self.buffered >= BUFFER_LIMIT {
+            return Err(Stuck::Full);
+        }
+        let mut bytes = self.spare.pop().unwrap_or_default();
+        bytes.clear();
+        read(&mut bytes)?;
+        if let Some(pending) = self.pending.iter_mut().find(|pending| pending.psn == psn) {
+            pending.given = offset + bytes.len() as u64;
+        }
+        self.buffered += bytes.len();
+        self.out.push_back(Out::Data(Data { psn, length, at: offset, sent: 0, bytes }));
+        Ok(())
+    }
+
+    fn data(&self, place: Place) -> Body {
+        let acknowledgement = (place != Place::Middle).then(|| self.acknowledgement(Syndrome::Ack));
+        Body::ReadResponse { place, acknowledgement }
+    }
+
+    /// Handles the reply of the QP to the message with this PSN.
+    fn replied(&mut self, psn: u32, reply: Reply) {
+        match reply {
+            Reply::Done { original } => self.done(psn, original),
+            Reply::NotReady { timer } => {
+                if let Some(restart) = self.return_to(psn) {
+                    self.counts.not_ready += 1;
+                    self.is_not_ready = true;
+                    self.answer(restart, Syndrome::NotReady(timer));
+                }
+            }
+            Reply::Refused(refusal) => {
+                let nak = match refusal {
+                    Refusal::InvalidRequest => Nak::InvalidRequest,
+                    Refusal::AccessError(_) => Nak::RemoteAccess,
+                    Refusal::OperationError => Nak::RemoteOperation,
+                };
+                self.repeats.retain(|(repeat, _)| *repeat != psn);
+                let failed = self.pending.iter().find(|pending| pending.psn == psn).map(|pending| {
+                    let is_read = matches!(pending.operation, Operation::Read { .. });
+                    let given = (pending.given / u64::from(self.line.mtu)) as u32;
+                    if is_read { psn_after(psn, given) } else { pending.last }
+                });
+                self.refuse(failed.unwrap_or(before(self.expected)), nak);
+            }
+            // The QP has ignored the message, as if it had not arrived.
+            Reply::Silence | Reply::LocalFault => _ = self.return_to(psn),
+        }
+    }
+
+    fn done(&mut self, psn: u32, original: u64) {
+        if let Some(place) = self.repeats.iter().position(|(repeat, _)| *repeat == psn) {
+            if let Some((psn, 0)) = self.repeats.remove(place) {
+                self.put(psn, self.data(Place::Only));
+            }
+            return;
+        }
+        let Some(place) = self.pending.iter().position(|pending| pending.psn == psn) else { return };
+        let Some(pending) = self.pending.remove(place) else { return };
+        self.messages = psn_after(self.messages, 1);
+        let packets = distance(psn, pending.last) as u32 + 1;
+        let answer = match pending.operation {
+            Operation::Read { address, rkey } => {
+                // The conversion is lossless, because a read has at most 2 GiB.
+                let range = Range { address, rkey, length: pending.length as u32 };
+                if pending.length == 0 {
+                    self.put(psn, self.data(Place::Only));
+                }
+                Answer::Read(range)
+            }
+            Operation::CompareSwap { .. } | Operation::FetchAdd { .. } => Answer::Atomic { original },
+            Operation::AtomicWrite { .. } | Operation::Flush { .. } => Answer::Done,
+            _ => return,
+        };
+        self.conclude(psn, answer);
+        if self.saved.len() >= self.depth {
+            self.saved.pop_front();
+        }
+        self.saved.push_back(Saved { psn, packets, answer });
+    }
+
+    /// Sends the answer to a request that is neither acknowledged nor a read.
+    fn conclude(&mut self, psn: u32, answer: Answer) {
+        let body = match answer {
+            Answer::Read(_) => return,
+            Answer::Atomic { original } => {
+                Body::AtomicAcknowledge { acknowledgement: self.acknowledgement(Syndrome::Ack), original }
+            }
+            Answer::Done => self.data(Place::Only),
+        };
+        self.put(psn, body);
+    }
+
+    /// Forgets the message with this PSN, so that the peer sends it again. Returns the PSN from which it does.
+    fn return_to(&mut self, psn: u32) -> Option<u32> {
+        if let Some(place) = self.repeats.iter().position(|(repeat, _)| *repeat == psn) {
+            self.repeats.remove(place);
+            return None;
+        }
+        let restart = match self.pending.iter().position(|pending| pending.psn == psn) {
+            Some(place) => {
+                let pending = self.pending.drain(place..).next()?;
+                // The data of a write was received, and only its receive is missing.
+                let is_placed = matches!(pending.operation, Operation::WriteImmediate { .. });
+                let before = pending.before.filter(|_| is_placed);
+                self.assembly.set_current(before);
+                if before.is_some() { pending.last } else { psn }
+            }
+            None if self.assembly.current().is_some_and(|current| current.psn == psn) => {
+                self.assembly.set_current(None);
+                psn
+            }
+            None => return None,
+        };
+        self.expected = restart;
+        Some(restart)
+    }
+
+    /// Refuses the packet with this PSN, and all later ones.
+    pub(super) fn refuse(&mut self, psn: u32, nak: Nak) {
+        self.refused = Some((psn, nak));
+        self.pending.clear();
+        self.answer(psn, Syndrome::Nak(nak));
+    }
+
+    fn acknowledgement(&self, syndrome: Syndrome) -> Acknowledgement {
+        Acknowledgement { syndrome, messages: self.messages }
+    }
+
+    fn answer(&mut self, psn: u32, syndrome: Syndrome) {
+        self.put(psn, Body::Acknowledge(self.acknowledgement(syndrome)));
+    }
+
+    fn put(&mut self, psn: u32, body: Body) {
+        self.out.push_back(Out::Packet(self.line.packet(body, 0, psn)));
+    }
+
+    /// Whether the QP may send more data of reads.
+    pub(super) fn has_space(&self) -> bool {
+        self.buffered < BUFFER_LIMIT / 2
+    }
+
+    /// Sends what waits.
+    pub(super) fn send(&mut self, emit: &mut Emit<'_>) {
+        while let Some(out) = self.out.front_mut() {
+            match out {
+                Out::Packet(packet) => {
+                    if !emit(packet, &[]) {
+                        return;
+                    }
+                }
+                Out::Data(data) => {
+                    let mtu = self.line.mtu as usize;
+                    while let Some(payload) = data.bytes.get(data.sent..).filter(|left| !left.is_empty()) {
+                        let payload = &payload[..payload.len().min(mtu)];
+                        let end = data.at + payload.len() as u64;
+                        let place = Place::new(data.at == 0, end >= data.length);
+                        let acknowledgement = Acknowledgement { syndrome: Syndrome::Ack, messages: self.messages };
+                        let acknowledgement = (place != Place::Middle).then_some(acknowledgement);
+                        let psn = psn_after(data.psn, (data.at / mtu as u64) as u32);
+                        let packet = self.line.packet(Body::ReadResponse { place, acknowledgement }, 0, psn);
+                        if !emit(&packet, payload) {
+                            return;
+                        }
+                        (data.at, data.sent) = (end, data.sent + payload.len());
+                        self.buffered -= payload.len();
+                    }
+                    self.spare.push(std::mem::take(&mut data.bytes));
+                    self.spare.truncate(MAX_SPARE);
+                }
+            }
+            self.out.pop_front();
+        }
+        // The responses to the pending messages acknowledge those before them.
+        if self.is_acknowledgement_due && self.pending.is_empty() && self.refused.is_none() {
+            let acknowledgement = Body::Acknowledge(self.acknowledgement(Syndrome::Ack));
+            if emit(&self.line.packet(acknowledgement, 0, before(self.expected)), &[]) {
+                self.is_acknowledgement_due = false;
+            }
+        }
+    }
+
+    /// Whether there is something to send.
+    pub(super) fn is_waiting(&self) -> bool {
+        !self.out.is_empty() || self.is_acknowledgement_due && self.pending.is_empty()
+    }
+}
+
+#[cfg(test)]
+impl Responses {
+    /// The state in a few words.
+    pub(super) fn summary(&self) -> String {
+        format!(
+            "expected {} pending {:?} repeats {:?} saved {:?} refused {:?} out {} due {}\n",
+            self.expected,
+            self.pending,
+            self.repeats,
+            self.saved,
+            self.refused,
+            self.out.len(),
+            self.is_acknowledgement_due
+        )
+    }
+}

@@ -1,0 +1,486 @@
+//! Simulates both ends of a reliable connection, with a network between them that loses, repeats, delays and reorders
+//! packets, and QPs whose receives are sometimes missing.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use super::line::Line;
+use super::packet::{Body, Packet};
+use super::requests::{Answer, Requests};
+use super::responses::{Responses, Verdict};
+use crate::wire::address::Gid;
+use crate::wire::message::{Refusal, Reply, Request};
+use crate::wire::operation::{Operation, Service};
+use crate::wire::packet::{MAX_PAYLOAD, Part, Response, ResponseKind, packet_count, psn_after};
+use crate::wire::transport::Stuck;
+
+/// How the network treats packets, in thousandths, and the time that it takes.
+#[derive(Clone, Copy, Debug)]
+struct Network {
+    loss: u32,
+    repeat: u32,
+    reorder: u32,
+    delay: Duration,
+    /// Receives that are missing, in thousandths of the messages that need one.
+    unready: u32,
+}
+
+const PERFECT: Network = Network { loss: 0, repeat: 0, reorder: 0, delay: Duration::from_micros(10), unready: 0 };
+
+/// A packet on its way to the end `to`.
+#[derive(Debug)]
+struct OnItsWay {
+    at: Instant,
+    order: u64,
+    to: usize,
+    packet: Packet,
+    payload: Vec<u8>,
+}
+
+/// A QP, as its connection sees it.
+#[derive(Debug)]
+struct End {
+    mtu: u32,
+    requests: Requests,
+    responses: Responses,
+    works: Vec<(Operation, u64)>,
+    /// The first works that have completed, that are in flight, and the bytes of the next one that were passed.
+    completed: usize,
+    posted: usize,
+    passed: u64,
+    psn: u32,
+    /// The PSNs of the works in flight.
+    psns: VecDeque<u32>,
+    attempt: u32,
+    not_before: Instant,
+    /// What the program has seen: messages, and data of reads.
+    received: Vec<Vec<u8>>,
+    read: Vec<Vec<u8>>,
+    reading: Vec<u8>,
+    originals: Vec<u64>,
+    failure: Option<Refusal>,
+    /// The memory that the peer accesses, and the word on which its atomics operate.
+    memory: Vec<u8>,
+    word: u64,
+    /// The message of the peer of which not all parts have arrived.
+    arriving: Vec<u8>,
+    has_receive: bool,
+    /// The reads that are being answered, with the number of bytes that were sent.
+    answers: VecDeque<(Part, u64)>,
+}
+
+/// The addresses of the peer's memory begin here.
+const BASE: u64 = 0x1000_0000;
+const RKEY: u32 = 7;
+const MEMORY: usize = 300_000;
+
+fn data(work: usize, length: u64) -> Vec<u8> {
+    (0..length).map(|at| (at.wrapping_mul(31) >> 3) as u8 ^ work as u8).collect()
+}
+
+impl End {
+    fn new(mtu: u32, psn: u32, peer_psn: u32, depth: usize, works: Vec<(Operation, u64)>, now: Instant) -> Self {
+        let line = Line { mtu, service: Service::ReliableConnection, destination: 9 };
+        let template = Request {
+            service: Service::ReliableConnection,
+            operation: Operation::Send,
+            length: 0,
+            is_solicited: false,
+            psn: 0,
+            packets: 1,
+            source_number: 9,
+            source: Gid::ZERO,
+            destination: Gid::ZERO,
+            key: 0,
+            traffic_class: 0,
+            hop_limit: 0,
+            flow_label: 0,
+            service_level: 0,
+            srq_number: 0,
+        };
+        Self {
+            mtu,
+            requests: Requests::new(line, depth),
+            responses: Responses::new(line, peer_psn, depth, 9, template),
+            works,
+            completed: 0,
+            posted: 0,
+            passed: 0,
+            psn,
+            psns: VecDeque::new(),
+            attempt: 1,
+            not_before: now,
+            received: Vec::new(),
+            read: Vec::new(),
+            reading: Vec::new(),
+            originals: Vec::new(),
+            failure: None,
+            memory: (0..MEMORY).map(|at| (at * 7 >> 2) as u8).collect(),
+            word: 0,
+            arriving: Vec::new(),
+            has_receive: false,
+            answers: VecDeque::new(),
+        }
+    }
+
+    /// Passes the parts for which the connection has space, as a requester does.
+    fn post(&mut self, now: Instant, depth: usize) {
+        while self.failure.is_none() && now >= self.not_before && self.posted < self.works.len() {
+            let (operation, length) = self.works[self.posted];
+            let in_flight = &self.works[self.completed..self.posted];
+            let reads = in_flight.iter().filter(|(operation, _)| operation.is_read_or_atomic()).count();
+            if self.passed == 0 && operation.is_read_or_atomic() && reads >= depth {
+                return;
+            }
+            let packets = packet_count(length, self.mtu);
+            let total = if operation.has_data() { length } else { 0 };
+            let bytes = (total - self.passed).min(u64::from(MAX_PAYLOAD)) as u32;
+            let request = Request { operation, length, psn: self.psn, packets, ..template_of(operation) };
+            let part = Part { number: 9, request, offset: self.passed, length: bytes, attempt: self.attempt };
+            let all = data(self.posted, total);
+            let payload = &all[self.passed as usize..][..bytes as usize];
+            if self.requests.add(&part, |to| Ok(to.extend_from_slice(payload))) == Err(Stuck::Full) {
+                return;
+            }
+            assert!(self.requests.is_sound(), "after {part:?}: {}", self.requests.summary());
+            if self.passed == 0 {
+                self.psns.push_back(self.psn);
+            }
+            self.passed += u64::from(bytes);
+            if self.passed >= total {
+                (self.passed, self.posted) = (0, self.posted + 1);
+                self.psn = psn_after(self.psn, packets);
+            }
+        }
+    }
+
+    /// Takes the completions, as the inbox and the requester do.
+    fn complete(&mut self, now: Instant) {
+        while let Some((psn, attempt, reply)) = self.requests.finished() {
+            assert_eq!(attempt, self.attempt, "a reply to an abandoned attempt");
+            assert_eq!(self.psns.front(), Some(&psn), "completions are in order");
+            match reply {
+                Reply::Done { original } => {
+                    let (operation, length) = self.works[self.completed];
+                    if operation.is_atomic() {
+                        self.originals.push(original);
+                    }
+                    if matches!(operation, Operation::Read { .. }) {
+                        assert_eq!(self.reading.len() as u64, length, "all data has arrived");
+                        self.read.push(std::mem::take(&mut self.reading));
+                    }
+                    self.completed += 1;
+                    self.psns.pop_front();
+                }
+                Reply::NotReady { .. } => {
+                    self.attempt += 1;
+                    (self.posted, self.passed, self.psn) = (self.completed, 0, psn);
+                    self.psns.clear();
+                    self.reading.clear();
+                    self.not_before = now + Duration::from_micros(300);
+                }
+                Reply::Refused(refusal) => self.failure = Some(refusal),
+                Reply::Silence | Reply::LocalFault => panic!("the connection gives no such reply"),
+            }
+        }
+    }
+
+    /// Handles a packet.
+    fn arrived(&mut self, packet: &Packet, payload: &[u8], now: Instant, is_ready: bool) {
+        let is_response =
+            matches!(packet.body, Body::Acknowledge(_) | Body::AtomicAcknowledge { .. } | Body::ReadResponse { .. });
+        if is_response {
+            let answer = self.requests.answered(packet, payload.len(), now);
+            assert!(self.requests.is_sound(), "after {packet:?}: {}", self.requests.summary());
+            if let Answer::Data { attempt, offset, .. } = answer {
+                assert_eq!((attempt, offset), (self.attempt, self.reading.len() as u64));
+                self.reading.extend_from_slice(payload);
+            }
+            return;
+        }
+        match self.responses.arrived(packet, payload.len(), now) {
+            Verdict::Nothing => {}
+            Verdict::Part(part) => {
+                let reply = self.handle(&part, payload, is_ready);
+                if let Some(reply) = reply {
+                    self.reply(&part, ResponseKind::Reply(reply), &[]);
+                }
+            }
+            Verdict::Again(part) => self.answers.push_back((part, 0)),
+            Verdict::Invalid => panic!("{packet:?} is no valid packet"),
+        }
+    }
+
+    fn reply(&mut self, part: &Part, kind: ResponseKind, payload: &[u8]) -> bool {
+        let response = Response { number: 9, source_number: 9, psn: part.request.psn, attempt: 0, kind };
+        self.responses.respond(&response, |to| Ok(to.extend_from_slice(payload))).is_ok()
+    }
+
+    /// Handles a part, as the responder of a QP does.
+    fn handle(&mut self, part: &Part, payload: &[u8], is_ready: bool) -> Option<Reply> {
+        const DONE: Option<Reply> = Some(Reply::Done { original: 0 });
+        let needs_receive = match part.request.operation {
+            Operation::Send | Operation::SendImmediate { .. } | Operation::SendInvalidate { .. } => !self.has_receive,
+            Operation::WriteImmediate { .. } => true,
+            _ => false,
+        };
+        if needs_receive && !is_ready {
+            return Some(Reply::NotReady { timer: 1 });
+        }
+        let end = part.offset + u64::from(part.length);
+        match part.request.operation {
+            Operation::Send | Operation::SendImmediate { .. } | Operation::SendInvalidate { .. } => {
+                assert_eq!(part.offset, self.arriving.len() as u64);
+                self.has_receive = true;
+                self.arriving.extend_from_slice(payload);
+                if !part.is_last() {
+                    return None;
+                }
+                self.has_receive = false;
+                self.received.push(std::mem::take(&mut self.arriving));
+                DONE
+            }
+            Operation::Write { address, .. } | Operation::WriteImmediate { address, .. } => {
+                let start = (address - BASE + part.offset) as usize;
+                self.memory[start..start + payload.len()].copy_from_slice(payload);
+                if end < part.request.length {
+                    return None;
+                }
+                if matches!(part.request.operation, Operation::WriteImmediate { .. }) {
+                    self.received.push(Vec::new());
+                }
+                DONE
+            }
+            Operation::Read { rkey: RKEY, .. } => {
+                self.answers.push_back((*part, 0));
+                None
+            }
+            Operation::FetchAdd { add, .. } => {
+                let original = self.word;
+                self.word += add;
+                Some(Reply::Done { original })
+            }
+            Operation::AtomicWrite { .. } => {
+                self.word = u64::from_ne_bytes(payload.try_into().unwrap());
+                DONE
+            }
+            Operation::Flush { .. } => DONE,
+            _ => Some(Reply::Refused(Refusal::OperationError)),
+        }
+    }
+
+    /// Sends the data of reads, in order.
+    fn answer(&mut self) {
+        while let Some((part, sent)) = self.answers.pop_front() {
+            let Operation::Read { address, .. } = part.request.operation else { unreachable!() };
+            let left = part.request.length - sent;
+            if left == 0 {
+                self.reply(&part, ResponseKind::Reply(Reply::Done { original: 0 }), &[]);
+                continue;
+            }
+            let length = left.min(u64::from(MAX_PAYLOAD));
+            let start = (address - BASE + sent) as usize;
+            let payload = self.memory[start..start + length as usize].to_vec();
+            let kind = ResponseKind::Data { offset: sent, length: length as u32 };
+            if !self.reply(&part, kind, &payload) {
+                self.answers.push_front((part, sent));
+                return;
+            }
+            self.answers.push_front((part, sent + length));
+        }
+    }
+}
+
+fn template_of(operation: Operation) -> Request {
+    Request {
+        service: Service::ReliableConnection,
+        operation,
+        length: 0,
+        is_solicited: false,
+        psn: 0,
+        packets: 1,
+        source_number: 9,
+        source: Gid::ZERO,
+        destination: Gid::ZERO,
+        key: 0,
+        traffic_class: 0,
+        hop_limit: 0,
+        flow_label: 0,
+        service_level: 0,
+        srq_number: 0,
+    }
+}
+
+/// Runs both ends until all works have completed or failed, and returns the ends and the time that it took.
+fn run(seed: u64, network: Network, mut ends: [End; 2], depth: usize, start: Instant) -> ([End; 2], Duration) {
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let mut way: Vec<OnItsWay> = Vec::new();
+    let (mut now, mut order) = (start, 0);
+    for step in 0.. {
+        if step > 200_000 {
+            let last = way.iter().take(3).map(|packet| (packet.to, packet.packet));
+            let states = ends.iter().map(|end| {
+                let (requests, responses) = (end.requests.summary(), end.responses.summary());
+                format!("{}/{} {requests}{responses}", end.completed, end.posted)
+            });
+            println!("{:?}\n{}", last.collect::<Vec<_>>(), states.collect::<String>());
+            panic!("seed {seed}: the connection does not come to an end");
+        }
+        for (index, end) in ends.iter_mut().enumerate() {
+            end.requests.expired(now);
+            end.complete(now);
+            end.post(now, depth);
+            end.answer();
+            // The socket takes a limited number of packets at a time.
+            let mut space = 40;
+            let mut emit = |packet: &Packet, payload: &[u8]| {
+                if space == 0 {
+                    return false;
+                }
+                space -= 1;
+                let copies = match rng.u32(0..1000) {
+                    chance if chance < network.loss => 0,
+                    chance if chance < network.loss + network.repeat => 2,
+                    _ => 1,
+                };
+                for _ in 0..copies {
+                    order += 1;
+                    let late =
+                        if rng.u32(0..1000) < network.reorder { network.delay * rng.u32(1..4) } else { Duration::ZERO };
+                    let at = now + network.delay + late;
+                    way.push(OnItsWay { at, order, to: 1 - index, packet: *packet, payload: payload.to_vec() });
+                }
+                true
+            };
+            end.responses.send(&mut emit);
+            end.requests.send(now, &mut emit);
+        }
+        let is_over = |end: &End| end.completed == end.works.len() || end.failure.is_some();
+        if ends.iter().all(is_over) {
+            return (ends, now - start);
+        }
+        // The next event: a packet, or a deadline of an end.
+        let packet = way.iter().enumerate().min_by_key(|(_, packet)| (packet.at, packet.order)).map(|(place, _)| place);
+        let deadlines = ends.iter().flat_map(|end| {
+            let not_before = (end.posted < end.works.len() && end.not_before > now).then_some(end.not_before);
+            [end.requests.deadline(), not_before]
+        });
+        let next = deadlines.flatten().chain(packet.map(|place| way[place].at)).min();
+        now = next.unwrap_or_else(|| panic!("seed {seed}: nothing happens any more")).max(now);
+        if let Some(place) = packet.filter(|place| way[*place].at <= now) {
+            let OnItsWay { to, packet, payload, .. } = way.swap_remove(place);
+            let is_ready = rng.u32(0..1000) >= network.unready;
+            ends[to].arrived(&packet, &payload, now, is_ready);
+        }
+    }
+    unreachable!()
+}
+
+/// Returns random works, whose effects do not depend on those of the other end.
+fn works(rng: &mut fastrand::Rng, count: usize) -> Vec<(Operation, u64)> {
+    let mut at = 0;
+    let work = |_| {
+        let length = match rng.u32(0..4) {
+            0 => 0,
+            1 => rng.u64(1..64),
+            2 => rng.u64(1..5000),
+            _ => rng.u64(1..40_000),
+        };
+        // Each write has its own memory. Reads read what no write changes.
+        let address = BASE + at % 100_000;
+        match rng.u32(0..9) {
+            0 => (Operation::Send, length),
+            1 => (Operation::SendImmediate { immediate: 5 }, length),
+            2 => (Operation::SendInvalidate { rkey: 5 }, length),
+            3 | 4 => {
+                at += length;
+                (Operation::Write { address, rkey: RKEY }, length)
+            }
+            5 => {
+                at += length;
+                (Operation::WriteImmediate { address, rkey: RKEY, immediate: 3 }, length)
+            }
+            6 => (Operation::Read { address: BASE + 200_000, rkey: RKEY }, length),
+            7 => (Operation::FetchAdd { address: BASE, rkey: RKEY, add: 1 }, 8),
+            _ => (Operation::Flush { address: BASE, rkey: RKEY, length: 8, placement: 1, level: 0 }, 0),
+        }
+    };
+    (0..count).map(work).collect()
+}
+
+/// Checks that the peer has seen each work of this end exactly once, in order.
+fn check(seed: u64, from: &End, to: &End) {
+    assert_eq!(from.failure, None, "seed {seed}");
+    let mut memory = (0..MEMORY).map(|at| (at * 7 >> 2) as u8).collect::<Vec<_>>();
+    let (mut received, mut read, mut adds) = (Vec::new(), Vec::new(), 0);
+    for (index, (operation, length)) in from.works.iter().enumerate() {
+        match *operation {
+            Operation::Send | Operation::SendImmediate { .. } | Operation::SendInvalidate { .. } => {
+                received.push(data(index, *length));
+            }
+            Operation::Write { address, .. } | Operation::WriteImmediate { address, .. } => {
+                let start = (address - BASE) as usize;
+                memory[start..start + *length as usize].copy_from_slice(&data(index, *length));
+                if matches!(operation, Operation::WriteImmediate { .. }) {
+                    received.push(Vec::new());
+                }
+            }
+            Operation::Read { address, .. } => {
+                let start = (address - BASE) as usize;
+                read.push(memory[start..start + *length as usize].to_vec());
+            }
+            Operation::FetchAdd { .. } => adds += 1,
+            _ => {}
+        }
+    }
+    assert!(to.received == received, "seed {seed}: messages differ");
+    assert!(from.read == read, "seed {seed}: reads differ");
+    assert!(to.memory == memory, "seed {seed}: memory differs");
+    assert_eq!(from.originals, (0..adds).collect::<Vec<u64>>(), "seed {seed}");
+    assert_eq!(to.word, adds, "seed {seed}");
+}
+
+const SEEDS: u64 = if cfg!(miri) { 3 } else { 60 };
+
+fn tried(network: Network, seeds: std::ops::Range<u64>) {
+    for seed in seeds {
+        let mut rng = fastrand::Rng::with_seed(seed ^ 0x5eed);
+        let mtu = 256 << rng.u32(0..5);
+        let depth = rng.usize(1..5);
+        let psns = [rng.u32(0..1 << 24), 0xff_fff0];
+        let now = Instant::now();
+        let ends = [0, 1].map(|index: usize| {
+            let works = works(&mut rng, 40);
+            End::new(mtu, psns[index], psns[1 - index], depth, works, now)
+        });
+        let ([first, second], _) = run(seed, network, ends, depth, now);
+        check(seed, &first, &second);
+        check(seed, &second, &first);
+    }
+}
+
+#[test]
+fn every_operation_passes_a_perfect_network() {
+    tried(PERFECT, 0..SEEDS / 3);
+}
+
+#[test]
+fn lost_packets_are_sent_again() {
+    tried(Network { loss: 50, ..PERFECT }, 0..SEEDS);
+}
+
+#[test]
+fn repeated_and_reordered_packets_have_no_effect() {
+    tried(Network { repeat: 100, reorder: 50, ..PERFECT }, 0..SEEDS);
+}
+
+#[test]
+fn missing_receives_are_awaited() {
+    tried(Network { unready: 300, ..PERFECT }, 0..SEEDS);
+}
+
+#[test]
+fn everything_at_once() {
+    let network = Network { loss: 30, repeat: 30, reorder: 30, unready: 200, delay: Duration::from_millis(2) };
+    tried(network, 0..SEEDS);
+}
