@@ -43,9 +43,4 @@ mod terminate;
 #[cfg(test)]
 mod tests;
 
-/// Removes `N` bytes from the start of `bytes` and returns them.
-fn take<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
-    let (first, rest) = bytes.split_first_chunk()?;
-    *bytes = rest;
-    Some(*first)
-}
+use super::take;

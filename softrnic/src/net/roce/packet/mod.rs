@@ -1,4 +1,12 @@
 //! The headers of a packet: the base transport header (BTH) and its extensions.
+//!
+//! `read` accepts any bytes without a panic. It ignores reserved bits, MigReq, FECN, and the credits of acknowledgements.
+
+mod opcode;
+mod read;
+#[cfg(test)]
+mod tests;
+mod write;
 
 /// The UDP port of RoCEv2.
 pub(crate) const PORT: u16 = 4791;
@@ -159,10 +167,6 @@ pub(crate) enum Nak {
     InvalidDatagram,
 }
 
-/// Why a packet cannot be read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Malformed(pub(crate) &'static str);
-
 impl Packet {
     /// The number of the shared receive queue that a request of XRC addresses.
     pub(crate) fn queue(&self) -> Option<u32> {
@@ -171,14 +175,42 @@ impl Packet {
             _ => None,
         }
     }
-
-    /// Reads a packet from the first byte of its BTH to the last one of its padding, and returns its payload.
-    pub(crate) fn read(_bytes: &[u8]) -> Result<(Self, &[u8]), Malformed> {
-        todo!()
-    }
-
-    /// Appends the packet, its payload and its padding, without the ICRC.
-    pub(crate) fn write(&self, _payload: &[u8], _to: &mut Vec<u8>) {
-        todo!()
-    }
 }
+
+/// Why a packet cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Malformed(pub(crate) &'static str);
+
+impl Malformed {
+    const SHORT: Self = Self("the packet is shorter than its headers");
+    const VERSION: Self = Self("the version of the BTH is not 0");
+    const OPCODE: Self = Self("unknown opcode");
+    const ALIGNMENT: Self = Self("the length is no multiple of four bytes");
+    const PADDING: Self = Self("the padding is longer than the payload");
+    const SYNDROME: Self = Self("reserved syndrome of an acknowledgement");
+    const PAYLOAD: Self = Self("the payload has a length that the operation does not allow");
+}
+
+// The first byte after the opcode.
+const SOLICITED: u8 = 0x80;
+/// The path of the QP does not migrate, because it has no alternate path (MigReq).
+const MIGRATED: u8 = 0x40;
+const PADDING: u8 = 0x30;
+const VERSION: u8 = 0x0f;
+
+/// The bit of the byte after the P_Key.
+const BECN: u8 = 0x40;
+
+/// The bit of the byte after the destination QP (AckReq).
+const ASKS: u8 = 0x80;
+
+/// The length of the reserved bytes of a congestion notification.
+const NOTIFICATION: usize = 16;
+
+// Three bits of a syndrome are its kind.
+const KIND: u8 = 0xe0;
+const ACK: u8 = 0x00;
+const NOT_READY: u8 = 0x20;
+const NAK: u8 = 0x60;
+/// The credits of a responder that limits its requester only by RNR NAKs.
+const NO_CREDITS: u8 = 0x1f;
