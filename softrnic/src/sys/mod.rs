@@ -4,6 +4,7 @@ pub(crate) mod addresses;
 pub(crate) mod changes;
 pub(crate) mod clock;
 pub(crate) mod cpu;
+pub(crate) mod datagram;
 pub(crate) mod descriptor;
 pub(crate) mod errno;
 pub(crate) mod exit;
@@ -15,6 +16,7 @@ pub(crate) mod socket_set;
 pub(crate) mod sync;
 pub(crate) mod tcp;
 pub(crate) mod thread;
+pub(crate) mod udp;
 pub(crate) mod usage;
 
 use std::sync::PoisonError;

@@ -8,6 +8,8 @@
 //! - `window`: how many packets may be in flight
 //! - `requests`: the requester's side of a reliable connection
 //! - `assembly`, `responses`: the responder's side
+//!
+//! `socket` has the UDP sockets, and is independent of the modules above these two.
 #![allow(dead_code, reason = "the modules above these follow")]
 
 mod assembly;
@@ -20,3 +22,4 @@ mod responses;
 #[cfg(test)]
 mod simulator;
 mod window;
+pub(crate) mod socket;
