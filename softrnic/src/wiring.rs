@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::ipc::{self, Peers, Processes};
 use crate::net::iwarp::engine::Engine;
+use crate::net::roce::engine::Engine as RoceEngine;
 use crate::qp::registry::{QpRegistry, ToQueuePairs, Transports};
 use crate::sys::fork::PerProcess;
 use crate::sys::thread::Reactor;
@@ -35,10 +36,26 @@ pub(crate) fn streams() -> &'static Engine {
     STREAMS.get()
 }
 
+/// The connections to other hosts by RoCEv2.
+static ROCE: PerProcess<RoceEngine> = PerProcess::new(roce_engine(), || Box::new(roce_engine()));
+
+const fn roce_engine() -> RoceEngine {
+    RoceEngine::new(&ToQueuePairs, Reactor::of_process)
+}
+
+/// Whether this process or its parent has called [`roce`].
+static HAS_ROCE: AtomicBool = AtomicBool::new(false);
+
+/// The connections of the process to other hosts by RoCEv2.
+pub(crate) fn roce() -> &'static RoceEngine {
+    HAS_ROCE.store(true, Ordering::Relaxed);
+    ROCE.get()
+}
+
 /// Enables QPs to reach other processes and hosts. Other processes see no effect until a QP has a number.
 pub(crate) fn connect() {
-    static ALL: Transports = Transports { all: &[&PROCESSES, &Streams], routes: Some(&PROCESSES) };
-    static STREAMS_ONLY: Transports = Transports { all: &[&Streams], routes: None };
+    static ALL: Transports = Transports { all: &[&PROCESSES, &Streams, &Roce], routes: Some(&PROCESSES) };
+    static STREAMS_ONLY: Transports = Transports { all: &[&Streams, &Roce], routes: None };
     QpRegistry::set_transports(if ipc::is_enabled() { &ALL } else { &STREAMS_ONLY });
 }
 
@@ -71,6 +88,38 @@ impl Transport for Streams {
     #[inline]
     fn progress(&self) -> bool {
         self.begun().is_some_and(Engine::progress)
+    }
+
+    fn armed(&self) {
+        if let Some(engine) = self.begun() {
+            engine.armed();
+        }
+    }
+
+    fn sockets(&self) -> Option<&'static dyn Sockets> {
+        Some(self.begun()?)
+    }
+}
+
+/// The transport to other hosts by RoCEv2, which does nothing before a device is opened.
+#[derive(Debug)]
+struct Roce;
+
+impl Roce {
+    #[inline]
+    fn begun(&self) -> Option<&'static RoceEngine> {
+        HAS_ROCE.load(Ordering::Relaxed).then(|| ROCE.get())
+    }
+}
+
+impl Transport for Roce {
+    fn fabric(&self) -> Fabric {
+        Fabric::Roce
+    }
+
+    #[inline]
+    fn progress(&self) -> bool {
+        self.begun().is_some_and(RoceEngine::progress)
     }
 
     fn armed(&self) {

@@ -172,7 +172,7 @@ pub(super) unsafe extern "C" fn connect(id: *mut rdma_cm_id, conn_param: *mut rd
             identifier.connect_data.clear();
             identifier.state = State::Connecting;
             let begun = match fabric {
-                Fabric::Host => world.send_request(id.addr(), message, Instant::now() + CM_TIMEOUT),
+                Fabric::Host | Fabric::Roce => world.send_request(id.addr(), message, Instant::now() + CM_TIMEOUT),
                 Fabric::Iwarp => world.begin_connect(id.addr(), message.qp_number, data),
             };
             if let Err(errno) = begun {

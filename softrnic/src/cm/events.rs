@@ -308,7 +308,7 @@ fn respond(id: *mut rdma_cm_id, pending: &mut Pending) {
     }
     pending.event = event_type::RDMA_CM_EVENT_ESTABLISHED;
     let responded = match fabric {
-        Fabric::Host => connect::respond(id),
+        Fabric::Host | Fabric::Roce => connect::respond(id),
         Fabric::Iwarp => iwarp::respond(id.addr()),
     };
     if let Err(errno) = responded {

@@ -128,7 +128,7 @@ impl Message {
     /// limit. Returns `None` if the data is too long.
     pub(super) fn with_data_on(self, fabric: Fabric, data: &[u8]) -> Option<Self> {
         match fabric {
-            Fabric::Host => self.with_data(data),
+            Fabric::Host | Fabric::Roce => self.with_data(data),
             Fabric::Iwarp => (data.len() <= MAX_PRIVATE_DATA).then_some(self),
         }
     }

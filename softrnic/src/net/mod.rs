@@ -1,5 +1,6 @@
 //! The transports to other hosts.
 
+mod attendance;
 pub(crate) mod iwarp;
 pub(crate) mod roce;
 

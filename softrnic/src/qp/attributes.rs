@@ -9,6 +9,7 @@ use crate::srq::ReceiveQueue;
 use crate::wire::address::Path;
 use crate::wire::condition::Condition;
 use crate::wire::operation::Service;
+use crate::wire::transport::Carrier;
 
 /// The states of `enum ibv_qp_state`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,10 +94,22 @@ impl Attributes {
     }
 }
 
+/// How the messages of a QP leave its device.
+#[derive(Clone, Debug)]
+pub(crate) enum Reach {
+    /// The registry finds the peer, or the carrier to its process, by the number of the peer.
+    Registry,
+    /// The QP has a connection of its own.
+    Connection,
+    /// One carrier reaches all peers.
+    Carrier(Arc<dyn Carrier>),
+}
+
 /// The objects from which a QP is created.
 #[derive(Debug)]
 pub(crate) struct Parts {
     pub(crate) service: Service,
+    pub(crate) reach: Reach,
     pub(crate) domain: Arc<Domain>,
     /// `None` for an XRC target.
     pub(crate) send_queue: Option<Arc<CompletionQueue>>,

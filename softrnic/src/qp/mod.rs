@@ -48,7 +48,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
-pub(crate) use attributes::{Attributes, PairEvent, PairEvents, Parts, State};
+pub(crate) use attributes::{Attributes, PairEvent, PairEvents, Parts, Reach, State};
 pub(crate) use datagram::check_sum;
 pub(crate) use send::batch::Batch;
 pub(crate) use send::work::{Destination, SendWork};
@@ -121,7 +121,7 @@ impl QueuePair {
         // The number of the first attempt is random, so that a QP with a reused number ignores responses to the
         // previous QP with this number.
         let attempt = RandomState::new().hash_one(number) as u32;
-        let route = Route::of(parts.service);
+        let route = Route::of(&parts.reach);
         let pair = Arc::new_cyclic(|this| Self {
             number,
             parts,
@@ -203,10 +203,11 @@ impl QueuePair {
         attributes.rq_psn &= MAX_NUMBER;
         if from == State::ReadyToReceive && to == State::ReadyToSend {
             self.sq_psn.store(attributes.sq_psn & MAX_NUMBER, Ordering::Relaxed);
+            self.route.begin(attributes.max_rd_atomic);
         }
         match to {
             State::Reset => {
-                self.route.end();
+                self.route.leave();
                 attributes = Attributes::new();
                 self.state.store(to as u8, Ordering::Release);
                 self.sq_psn.store(0, Ordering::Relaxed);
@@ -273,6 +274,14 @@ impl QueuePair {
     /// Handles a part of a message from another process. The responder sends its responses on the carrier `back`.
     pub(crate) fn part_arrived(&self, part: &Part, payload: &[Segment], back: &Arc<dyn Carrier>) {
         let has_failed = unpoisoned(self.responder.lock()).part(self, part, payload, back);
+        if has_failed {
+            self.run_requester();
+        }
+    }
+
+    /// Sends the data of a read again.
+    pub(crate) fn read_again(&self, part: &Part, back: &Arc<dyn Carrier>) {
+        let has_failed = unpoisoned(self.responder.lock()).read_again(self, part, back);
         if has_failed {
             self.run_requester();
         }
@@ -348,7 +357,7 @@ impl QueuePair {
             // `connection_ended` waits for this lock, and then flushes nothing, because the QP is closed.
             let _requester = unpoisoned(self.requester.lock());
             // The connection ends before the QP closes, so that later messages of the peer are not reported as errors.
-            self.route.end();
+            self.route.leave();
             self.hindrances.fetch_or(CLOSED, Ordering::SeqCst);
         }
         QpRegistry::of_process().leave(self.number);

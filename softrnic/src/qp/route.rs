@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use rdma_mummy_sys::ibv_access_flags;
 
 use crate::qp::send::outcome::status_of;
-use crate::qp::{Attributes, PairEvent, QpRegistry, QueuePair, Service, State};
+use crate::qp::{Attributes, PairEvent, QpRegistry, QueuePair, Reach, Service, State};
 use crate::sys::errno::Errno;
 use crate::sys::unpoisoned;
 use crate::wire::address::Path;
@@ -21,17 +21,33 @@ pub(super) enum Route {
     Registry,
     /// The QP has a connection, which is set when the QP is connected. A thread takes this lock after the locks of the QP.
     Connection(Mutex<Option<Arc<dyn Dedicated>>>),
+    /// This carrier reaches all peers.
+    Carrier(Arc<dyn Carrier>),
 }
 
 impl Route {
-    pub(super) fn of(service: Service) -> Self {
-        if service == Service::Iwarp { Self::Connection(Mutex::default()) } else { Self::Registry }
+    pub(super) fn of(reach: &Reach) -> Self {
+        match reach {
+            Reach::Registry => Self::Registry,
+            Reach::Connection => Self::Connection(Mutex::default()),
+            Reach::Carrier(carrier) => Self::Carrier(Arc::clone(carrier)),
+        }
+    }
+
+    /// Whether the registry finds the peers.
+    pub(super) fn is_registry(&self) -> bool {
+        matches!(self, Self::Registry)
+    }
+
+    /// Whether the QP has a connection of its own, on which the length of a message may be known only with its last part.
+    pub(super) fn is_connection(&self) -> bool {
+        matches!(self, Self::Connection(_))
     }
 
     #[cold]
     fn connection(&self) -> Option<Arc<dyn Dedicated>> {
         match self {
-            Self::Registry => None,
+            Self::Registry | Self::Carrier(_) => None,
             Self::Connection(connection) => unpoisoned(connection.lock()).clone(),
         }
     }
@@ -42,6 +58,7 @@ impl Route {
         match self {
             Self::Registry => QpRegistry::of_process().carrier(number),
             Self::Connection(_) => self.connection().map(|connection| connection as _),
+            Self::Carrier(carrier) => Some(Arc::clone(carrier)),
         }
     }
 
@@ -49,7 +66,7 @@ impl Route {
     pub(super) fn local(&self, number: u32) -> Option<Arc<QueuePair>> {
         match self {
             Self::Registry => QpRegistry::of_process().find(number),
-            Self::Connection(_) => None,
+            Self::Connection(_) | Self::Carrier(_) => None,
         }
     }
 
@@ -57,6 +74,21 @@ impl Route {
     pub(super) fn end(&self) {
         if let Some(connection) = self.connection() {
             connection.end();
+        }
+    }
+
+    /// Ends the connection, which the QP does not use any more.
+    #[cold]
+    pub(super) fn leave(&self) {
+        if let Some(connection) = self.connection() {
+            connection.leave();
+        }
+    }
+
+    /// Begins to send on the connection, with this number of reads and atomics in flight at most.
+    pub(super) fn begin(&self, reads: u8) {
+        if let Some(connection) = self.connection() {
+            connection.begin(reads);
         }
     }
 }
@@ -83,10 +115,21 @@ impl QueuePair {
             timeout: 0,
             ..Attributes::new()
         };
-        let Route::Connection(own) = &self.route else { return Err(Errno::INVALID) };
         self.change(State::Init, State::ReadyToReceive, attributes)?;
-        *unpoisoned(own.lock()) = Some(connection);
+        self.set_connection(connection)?;
         self.change(State::ReadyToReceive, State::ReadyToSend, attributes)
+    }
+
+    /// Gives a QP its connection, in place of an earlier one.
+    pub(crate) fn set_connection(&self, connection: Arc<dyn Dedicated>) -> Result<(), Errno> {
+        let Route::Connection(own) = &self.route else { return Err(Errno::INVALID) };
+        *unpoisoned(own.lock()) = Some(connection);
+        Ok(())
+    }
+
+    /// Whether the QP needs a connection before it can receive.
+    pub(crate) fn needs_connection(&self) -> bool {
+        self.route.is_connection() && self.parts.service != Service::Iwarp
     }
 
     /// Handles the end of the connection. Fails the oldest request if the peer has refused it, and flushes the other

@@ -66,7 +66,7 @@ unsafe fn table_of(context: *mut ibv_context) -> (Vec<Option<Address>>, &'static
 
 fn device_table(device: &Device) -> Vec<Option<Address>> {
     match device.kind().fabric {
-        Fabric::Host => table(),
+        Fabric::Host | Fabric::Roce => table(),
         Fabric::Iwarp => iwarp_table(device),
     }
 }

@@ -8,9 +8,11 @@ use rdma_mummy_sys::{
 };
 
 use super::limits::{self, Limits, Profile};
+use crate::qp::Reach;
 use crate::sys::errno::Errno;
 use crate::wire::operation::Service;
 use crate::wire::transport::Fabric;
+use crate::wiring;
 
 /// The length of the GID table of a RoCE device, which is the range of the index in an address handle.
 pub(crate) const GID_TABLE_LENGTH: u32 = 256;
@@ -67,6 +69,8 @@ static IWARP: Kind = Kind {
     limits: &limits::SOFT,
 };
 
+static ROCE: Kind = Kind { fabric: Fabric::Roce, prefix: "softroce", ..PLAIN };
+
 const PLAIN: Kind = Kind {
     fabric: Fabric::Host,
     prefix: "",
@@ -104,7 +108,7 @@ static CONNECT_X: Kind = Kind {
     ..PLAIN
 };
 
-static KINDS: [&Kind; 2] = [&IWARP, &HOST];
+static KINDS: [&Kind; 3] = [&IWARP, &ROCE, &HOST];
 
 impl Kind {
     /// Returns the kind of the device with this name. iWARP devices ignore the profile.
@@ -114,6 +118,29 @@ impl Kind {
             Some(Profile::ConnectX) if kind.fabric == Fabric::Host => &CONNECT_X,
             _ => kind,
         }
+    }
+
+    /// Returns how the messages of a QP of this service leave the device.
+    ///
+    /// # Errors
+    ///
+    /// The sockets of the device cannot be opened.
+    pub(super) fn reach(&self, service: Service) -> Result<Reach, Errno> {
+        Ok(match self.fabric {
+            Fabric::Host => Reach::Registry,
+            Fabric::Iwarp => Reach::Connection,
+            Fabric::Roce => {
+                let engine = wiring::roce();
+                engine.start().map_err(|error| {
+                    rdma_mummy_sys::log!(error, "{error}");
+                    Errno(error.errno())
+                })?;
+                match service {
+                    Service::UnreliableDatagram => Reach::Carrier(engine.datagrams()),
+                    _ => Reach::Connection,
+                }
+            }
+        })
     }
 
     /// Returns the service of a type of QP.

@@ -43,6 +43,8 @@ pub(crate) enum Fabric {
     Host,
     /// Other hosts, and processes that share no memory, by iWARP over TCP.
     Iwarp,
+    /// The same, by RoCEv2 over UDP.
+    Roce,
 }
 
 /// Brings the packets of a fabric to the QPs.
@@ -138,6 +140,14 @@ pub(crate) trait Dedicated: Carrier {
     /// Ends the connection, because its QP has failed or was disconnected. The packets that were put before are still
     /// sent. This function takes no lock of a QP.
     fn end(&self);
+
+    /// Sets how many reads and atomics the QP may have in flight. The QP now begins to send.
+    fn begin(&self, _reads: u8) {}
+
+    /// Ends the connection, because its QP leaves it. Its peer is not served any more.
+    fn leave(&self) {
+        self.end();
+    }
 }
 
 /// The reason why a packet was not sent.
@@ -162,6 +172,9 @@ pub(crate) trait Wake: fmt::Debug + Send + Sync {
 pub(crate) trait Deliver: fmt::Debug + Send + Sync {
     /// Receives a part of a message. Responses are sent on the carrier `back`.
     fn part(&self, part: &Part, payload: &[Segment], back: &Arc<dyn Carrier>);
+
+    /// Sends the data of a read again, whose responses were lost. The QP has executed the read before.
+    fn again(&self, _part: &Part, _back: &Arc<dyn Carrier>) {}
 
     /// Receives a response. Returns `false` if another thread holds the QP. That thread then handles the response
     /// later, and the transport delivers later packets once [`is_settled`](Self::is_settled) has returned true.

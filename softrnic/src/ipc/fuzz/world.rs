@@ -9,7 +9,7 @@ use crate::cq::{CompletionEvents, CompletionQueue};
 use crate::mem::domain::Domain;
 use crate::mem::{Access, Backing, Buffer, Memory, Piece, Region};
 use crate::qp::registry::{QpRegistry, SharedEntry};
-use crate::qp::{Attributes, Destination, PairEvent, PairEvents, Parts, QueuePair, State};
+use crate::qp::{Reach, Attributes, Destination, PairEvent, PairEvents, Parts, QueuePair, State};
 use crate::srq::{ReceiveEvents, ReceiveQueue};
 use crate::wire::address::{Gid, Path};
 use crate::wire::condition::HEALTHY;
@@ -111,6 +111,7 @@ impl World {
         let queue = (!is_shared).then(|| completions.clone());
         let parts = Parts {
             service,
+            reach: Reach::Registry,
             domain,
             send_queue: queue.clone(),
             receive_queue: queue,

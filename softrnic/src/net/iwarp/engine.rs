@@ -1,7 +1,7 @@
 //! The connections of the process to other hosts.
 //!
 //! The thread of softrnic waits for all sockets. While a program polls empty completion queues or waits for completion
-//! events, the program serves the sockets instead, see [`attendance`](super::attendance).
+//! events, the program serves the sockets instead, see [`attendance`](crate::net::attendance).
 
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
@@ -14,11 +14,11 @@ use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::net::{SendFlags, sockopt};
 
-use super::attendance::{Attendance, Checks};
 use super::connect::Agreed;
 use super::connection::Connection;
 use super::fpdu::max_segment;
 use super::stream::Stream;
+use crate::net::attendance::{Attendance, Checks};
 use crate::sys::descriptor::Descriptor;
 use crate::sys::socket_set::{Reason, SocketSet, TICK, yield_if_empty};
 use crate::sys::thread::{Next, Reactor, Task};

@@ -19,12 +19,10 @@
 //! - `connection`: the carrier of a QP, on one TCP socket; `connection/incoming`: its receiving side; `outgoing`: its
 //!   sending side
 //! - `engine`: the connections of the process, and the thread that serves them
-//! - `attendance`: programs that serve them instead of the thread
 //!
 //! `simulator` tests both ends without I/O. The parsers accept any input without a panic.
 
 mod alignment;
-mod attendance;
 mod code;
 pub(crate) mod connect;
 pub(crate) mod connection;

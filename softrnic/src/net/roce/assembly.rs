@@ -118,6 +118,14 @@ impl Assembly {
         Ok(Part { number: self.number, request, offset, length, attempt: 0 })
     }
 
+    /// Returns a message that the QP refuses as an invalid request: no packet asks for the operation. The packet with this
+    /// PSN is not the one that is due.
+    pub(super) fn invalid(&mut self, psn: u32) -> Part {
+        let psn = self.current.take().map_or(psn, |current| current.psn);
+        let request = Request { operation: Operation::Bind, psn, packets: 1, length: 0, ..self.template };
+        Part { number: self.number, request, offset: 0, length: 0, attempt: 0 }
+    }
+
     /// Checks that a packet of a send or a write has the place that is due, and the length of this place. Returns the
     /// message that it continues, if any.
     fn begin(

@@ -9,17 +9,29 @@
 //! - `requests`: the requester's side of a reliable connection
 //! - `assembly`, `responses`: the responder's side
 //!
-//! `socket` has the UDP sockets, and is independent of the modules above these two.
+//! - `unreliable`: both sides of an unreliable connection
+//!
+//! The following modules perform I/O, for the devices named `softroce...`:
+//!
+//! - `socket`: the UDP sockets, which are independent of the state machines
+//! - `link`: the carrier of a QP; `datagrams`: the carrier of all datagrams
+//! - `engine`: the links of the process, and the thread that serves them
+//!
+//! `simulator` tests both ends of a connection without I/O.
 #![allow(dead_code, reason = "the modules above these follow")]
 
 mod assembly;
+mod datagrams;
+pub(crate) mod engine;
 pub(crate) mod icrc;
 mod line;
+pub(crate) mod link;
 pub(crate) mod packet;
 mod psn;
 mod requests;
 mod responses;
 #[cfg(test)]
 mod simulator;
-mod window;
 pub(crate) mod socket;
+mod unreliable;
+mod window;

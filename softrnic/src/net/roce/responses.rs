@@ -42,6 +42,8 @@ pub(super) struct Responses {
     saved: VecDeque<Saved>,
     /// The packet that was refused for good.
     refused: Option<(u32, Nak)>,
+    /// Whether the packet `expected` contradicts the ones before it.
+    is_invalid: bool,
     is_acknowledgement_due: bool,
     out: VecDeque<Out>,
     buffered: usize,
@@ -110,12 +112,10 @@ struct Data {
 #[derive(Debug)]
 pub(super) enum Verdict {
     Nothing,
-    /// The QP receives a part of a message. [`Responses::delivered`] must be called before.
+    /// The QP receives a part of a message.
     Part(Part),
     /// The QP sends the data of a read again.
     Again(Part),
-    /// The packet contradicts the ones before it, so the QP must fail.
-    Invalid,
 }
 
 impl Responses {
@@ -132,6 +132,7 @@ impl Responses {
             repeats: VecDeque::new(),
             saved: VecDeque::new(),
             refused: None,
+            is_invalid: false,
             is_acknowledgement_due: false,
             out: VecDeque::new(),
             buffered: 0,
@@ -160,8 +161,8 @@ impl Responses {
         (self.gap, self.is_not_ready) = (None, false);
         let current = self.assembly.current();
         let Ok(part) = self.assembly.part(packet, length) else {
-            self.refuse(packet.psn, Nak::InvalidRequest);
-            return Verdict::Invalid;
+            self.is_invalid = true;
+            return Verdict::Part(self.assembly.invalid(packet.psn));
         };
         self.assembly.accepted(&part);
         let packets = if matches!(part.request.operation, Operation::Read { .. }) { part.request.packets } else { 1 };
@@ -295,7 +296,8 @@ impl Responses {
                     let given = (pending.given / u64::from(self.line.mtu)) as u32;
                     if is_read { psn_after(psn, given) } else { pending.last }
                 });
-                self.refuse(failed.unwrap_or(before(self.expected)), nak);
+                let last = if self.is_invalid { self.expected } else { before(self.expected) };
+                self.refuse(failed.unwrap_or(last), nak);
             }
             // The QP has ignored the message, as if it had not arrived.
             Reply::Silence | Reply::LocalFault => _ = self.return_to(psn),

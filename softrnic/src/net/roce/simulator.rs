@@ -207,7 +207,6 @@ impl End {
                 }
             }
             Verdict::Again(part) => self.answers.push_back((part, 0)),
-            Verdict::Invalid => panic!("{packet:?} is no valid packet"),
         }
     }
 

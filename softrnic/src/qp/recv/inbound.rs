@@ -58,10 +58,10 @@ impl Exchange for Carried<'_> {
 /// Whether the offset and length of a part fit its message, and whether the service of the message supports its
 /// operation and length.
 #[inline]
-fn is_sound(part: &Part) -> bool {
+fn is_sound(pair: &QueuePair, part: &Part) -> bool {
     let Request { service, operation, length, .. } = part.request;
     let most = if service == Service::UnreliableDatagram { MTU } else { MAX_MSG_SIZE };
-    if service == Service::Iwarp && length == UNKNOWN_LENGTH {
+    if length == UNKNOWN_LENGTH && pair.route.is_connection() {
         return part.length > 0 && part.offset.saturating_add(part.length.into()) <= u64::from(most);
     }
     if !service.sends(operation) || length > u64::from(most) {
@@ -119,7 +119,7 @@ impl Responder {
         let read = match part.request.operation {
             Operation::Read { address, rkey } if matches!(reply, Reply::Done { .. }) => {
                 let length = part.request.length;
-                self.entry(pair, &part.request).ok().map(|entry| Reading { address, rkey, length, offset: 0, entry })
+                self.entry(pair, &part.request).ok().map(|entry| Reading { address, rkey, length, offset: 0, is_repeat: false, entry })
             }
             _ => None,
         };
@@ -145,7 +145,7 @@ impl Responder {
         carrier: &Arc<dyn Carrier>,
     ) -> (Option<Reply>, bool) {
         let request = &part.request;
-        if !is_sound(part) {
+        if !is_sound(pair, part) {
             return (Some(Reply::Silence), false);
         }
         if !self.is_accepted(pair, request) {
@@ -181,7 +181,7 @@ impl Responder {
                     && arriving.offset == part.offset
                     && (arriving.request.length == part.request.length || arriving.request.length == UNKNOWN_LENGTH)
             });
-        if !continues || !is_sound(part) {
+        if !continues || !is_sound(pair, part) {
             return (part.is_last().then_some(Reply::Silence), false);
         }
         match self.arriving.take() {
@@ -191,10 +191,54 @@ impl Responder {
                     // key.
                     arriving.request = part.request;
                 }
+                let is_write = matches!(arriving.request.operation, Operation::Write { .. });
+                if is_write && matches!(part.request.operation, Operation::WriteImmediate { .. }) {
+                    // Only the last part of a write shows that it consumes a receive.
+                    return self.go_on_with_receive(pair, arriving, part, payload);
+                }
                 self.go_on(pair, arriving, part, payload)
             }
             None => (None, false),
         }
+    }
+
+    /// Handles the last part of a write with immediate data, whose other parts have arrived as those of a write.
+    fn go_on_with_receive(
+        &mut self,
+        pair: &QueuePair,
+        mut arriving: Box<Inbound>,
+        part: &Part,
+        payload: &[Segment],
+    ) -> (Option<Reply>, bool) {
+        let entry = arriving.entry.clone();
+        let taken = target_of(pair, entry.as_ref()).and_then(|target| {
+            let work = self.take(&target)?;
+            Ok(Taken::new(&target, work))
+        });
+        match taken {
+            Ok(taken) => {
+                arriving.request = part.request;
+                arriving.taken = Some(taken);
+                self.go_on(pair, arriving, part, payload)
+            }
+            Err(stop) => {
+                let request = arriving.request;
+                // The peer sends this part again.
+                self.arriving = (stop == Stop::NotReady).then_some(arriving);
+                self.conclude_parts(pair, &request, Err(stop))
+            }
+        }
+    }
+
+    /// Sends the data of a read again, whose responses were lost. Returns whether the QP failed.
+    pub(in crate::qp) fn read_again(&mut self, pair: &QueuePair, part: &Part, carrier: &Arc<dyn Carrier>) -> bool {
+        let Operation::Read { address, rkey } = part.request.operation else { return false };
+        if !pair.is_reached() || !pair.state().receives() {
+            return false;
+        }
+        let Ok(entry) = self.entry(pair, &part.request) else { return false };
+        let reading = Reading { address, rkey, length: part.request.length, offset: 0, is_repeat: true, entry };
+        self.respond_to_read(pair, Return::of(part, carrier), reading)
     }
 
     /// Makes the checks of a message that do not depend on its data, and takes the receive that it consumes.
@@ -321,7 +365,7 @@ fn move_part(target: &Target<'_>, arriving: &Inbound, part: &Part, payload: &[Se
         }
         _ => {
             let pieces = arriving.taken.as_ref().map_or(&[][..], |taken| taken.work.pieces.as_slice());
-            if let Some(taken) = arriving.taken.as_ref().filter(|_| arriving.request.service == Service::Iwarp) {
+            if let Some(taken) = arriving.taken.as_ref().filter(|_| target.pair.route.is_connection()) {
                 check_fits(&taken.work, offset + length)?;
             }
             let mut segments = Segments::new();

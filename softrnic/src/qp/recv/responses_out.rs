@@ -68,6 +68,8 @@ pub(in crate::qp) struct Reading {
     pub(in crate::qp) rkey: u32,
     pub(in crate::qp) length: u64,
     pub(in crate::qp) offset: u64,
+    /// Whether the read was executed before, and its data is sent again.
+    pub(in crate::qp) is_repeat: bool,
     /// The XRC shared receive queue that the read addresses, if any.
     pub(in crate::qp) entry: Option<SharedEntry>,
 }
@@ -190,8 +192,8 @@ impl Responder {
 
     /// Sends the data of a read. Returns whether the QP failed.
     pub(in crate::qp) fn respond_to_read(&mut self, pair: &QueuePair, back: Return, reading: Reading) -> bool {
+        self.responses.reads += usize::from(!reading.is_repeat);
         let pending = Pending::Read(Box::new(reading));
-        self.responses.reads += 1;
         if self.responses.queue(&back.carrier).is_some() {
             self.responses.push(back, pending);
             return false;
@@ -237,7 +239,7 @@ impl Responder {
                     Reply::Refused(if let Stop::Refused(refusal) = stop { refusal } else { Refusal::OperationError })
                 }
             };
-            self.responses.reads -= 1;
+            self.responses.reads -= usize::from(!reading.is_repeat);
             pending = Pending::Reply(reply);
         }
         let is_stuck = matches!(pending, Pending::Reply(reply) if back.reply(pair, reply) == Err(Stuck::Full));

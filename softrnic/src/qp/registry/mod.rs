@@ -346,6 +346,12 @@ impl Deliver for ToQueuePairs {
         }
     }
 
+    fn again(&self, part: &Part, back: &Arc<dyn Carrier>) {
+        if let Some(pair) = QpRegistry::of_process().find(part.number) {
+            pair.read_again(part, back);
+        }
+    }
+
     fn response(&self, response: &Response, payload: &[Segment]) -> bool {
         let registry = QpRegistry::of_process();
         registry.find(response.number).is_none_or(|pair| pair.response_arrived(response, payload))

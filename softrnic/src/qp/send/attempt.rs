@@ -157,7 +157,8 @@ pub(in crate::qp) fn attempt(
     };
     let mut exchange =
         if work.is_inline { InProcess::Inline(&work.inline) } else { InProcess::Memory(segments.as_slice()) };
-    let reply = if work.destination.is_some() && datagram::is_multicast_datagram(&request, number) {
+    let is_here = work.destination.is_some() && pair.route.is_registry();
+    let reply = if is_here && datagram::is_multicast_datagram(&request, number) {
         if pair.is_gated() && !peer.takes_pass() {
             return Outcome::Gated;
         }
@@ -172,7 +173,7 @@ pub(in crate::qp) fn attempt(
             return Outcome::Stuck;
         }
         reply
-    } else if work.destination.is_some() && !QpRegistry::of_process().is_here(request.destination) {
+    } else if is_here && !QpRegistry::of_process().is_here(request.destination) {
         Reply::Silence
     } else {
         match peer.find(pair, request.destination, number) {

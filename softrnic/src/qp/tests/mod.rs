@@ -174,6 +174,7 @@ impl End {
         let domain = Arc::new(Domain::new());
         let mut parts = Parts {
             service,
+            reach: if service == Service::Iwarp { Reach::Connection } else { Reach::Registry },
             domain,
             send_queue: Some(sends.clone()),
             receive_queue: Some(receives.clone()),

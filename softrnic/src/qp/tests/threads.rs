@@ -102,6 +102,7 @@ fn thousands_of_qps_work() {
     let pairs: Vec<_> = (0..count)
         .map(|_| {
             let pair = QueuePair::new(Parts {
+                reach: Reach::Registry,
                 service: Service::ReliableConnection,
                 domain: shared.domain.clone(),
                 send_queue: Some(shared.sends.clone()),

@@ -150,6 +150,7 @@ unsafe fn create(
     let handles = Handles::of(&events);
     let pair = QueuePair::new(Parts {
         service,
+        reach: kind.reach(service)?,
         domain,
         send_queue: sends.map(|queue| Arc::clone(&queue.queue)),
         receive_queue: completes_receives.map(|queue| Arc::clone(&queue.queue)),

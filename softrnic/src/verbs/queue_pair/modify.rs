@@ -1,18 +1,21 @@
 //! `ibv_modify_qp`.
 
 use std::ffi::c_int;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use rdma_mummy_sys::{ibv_qp, ibv_qp_attr, ibv_qp_attr_mask as mask};
 
 use super::transition::{relevant, rule};
 use super::{Pair, attributes, show_state, state_from_c, state_to_c};
+use crate::net::roce::link::Ends;
 use crate::qp::{Attributes, QueuePair, State};
 use crate::sys::errno::Errno;
 use crate::sys::unpoisoned;
 use crate::verbs::address_handle::path;
 use crate::verbs::failure;
 use crate::verbs::kind::Kind;
+use crate::wire::transport::Dedicated;
+use crate::wiring;
 
 /// `ibv_modify_qp(qp, attr, attr_mask)`: changes all attributes or none. `EBUSY` while this thread has an unfinished
 /// batch. A batch of another thread is posted in the new state if it ends after this call.
@@ -69,6 +72,9 @@ fn modify(
             after.drain_notify = false;
         }
         attributes::apply(&mut after, attr, given, path)?;
+        if to == State::ReadyToReceive && from == State::Init && pair.needs_connection() {
+            pair.set_connection(connection(pair, &after)?)?;
+        }
         match pair.change(from, to, after) {
             Ok(()) => return Ok(to),
             Err(errno) if pair.state() == from => return Err(errno),
@@ -76,4 +82,24 @@ fn modify(
             Err(_) => {}
         }
     }
+}
+
+/// Creates the connection of a QP on a network.
+fn connection(pair: &QueuePair, attributes: &Attributes) -> Result<Arc<dyn Dedicated>, Errno> {
+    let Attributes { path, path_mtu, destination_number, rq_psn, max_dest_rd_atomic, .. } = *attributes;
+    let parts = pair.parts();
+    let connected = wiring::roce().connect(Ends {
+        number: pair.number(),
+        service: parts.service,
+        path: path.ok_or(Errno::INVALID)?,
+        destination: destination_number,
+        mtu: path_mtu,
+        psn: rq_psn,
+        depth: max_dest_rd_atomic,
+        condition: parts.condition,
+    });
+    connected.map(|link| link as _).map_err(|error| {
+        rdma_mummy_sys::log!(error, "{error}");
+        Errno(error.errno())
+    })
 }

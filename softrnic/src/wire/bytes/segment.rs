@@ -132,3 +132,13 @@ impl Segment {
         first
     }
 }
+
+/// Calls `call` with a segment that contains the bytes of `payload`, or with no segment if there are no bytes.
+pub(crate) fn with_segment<T>(payload: &[u8], call: impl FnOnce(&[Segment]) -> T) -> T {
+    if payload.is_empty() {
+        return call(&[]);
+    }
+    // SAFETY: the slice is alive during the call, and the receivers only read it.
+    let segment = unsafe { Segment::of_raw(payload.as_ptr().cast_mut(), payload.len()) };
+    call(std::slice::from_ref(&segment))
+}

@@ -1,6 +1,5 @@
 //! The receiving side of a connection. It reads the socket, and delivers segments to the QP.
 
-use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -15,7 +14,7 @@ use crate::net::iwarp::code::Code;
 use crate::net::iwarp::fpdu::Frames;
 use crate::net::iwarp::outgoing::{Await, Outgoing, refusal_of};
 use crate::net::iwarp::receiver::Event;
-use crate::wire::bytes::Segment;
+use crate::wire::bytes::with_segment;
 use crate::wire::packet::{Part, Response, ResponseKind, STREAM_PEER};
 use crate::wire::transport::{Carrier, MAX_UNSETTLED};
 
@@ -231,14 +230,4 @@ impl Connection {
         let response = Response { number: self.number, source_number: STREAM_PEER, psn, attempt, kind };
         with_segment(payload, |segments| self.engine.deliver.response(&response, segments))
     }
-}
-
-/// Calls `call` with a segment that contains the bytes of `payload`, or with no segment if there are no bytes.
-fn with_segment<T>(payload: &[u8], call: impl FnOnce(&[Segment]) -> T) -> T {
-    if payload.is_empty() {
-        return call(&[]);
-    }
-    // SAFETY: the slice is alive during the call, and the receivers only read it.
-    let segment = unsafe { Segment::of_raw(payload.as_ptr().cast_mut(), payload.len()) };
-    call(slice::from_ref(&segment))
 }

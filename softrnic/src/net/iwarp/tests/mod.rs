@@ -16,13 +16,13 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::sockopt;
 
-use super::attendance::Checks;
 use super::connect::Agreed;
 use super::connection::{Connection, has_ended};
 use super::ddp::{Header, Placement};
 use super::engine::Engine;
 use super::fpdu;
 use super::rdmap::Opcode;
+use crate::net::attendance::Checks;
 use crate::sys::descriptor::Descriptor;
 use crate::sys::thread::Reactor;
 use crate::wire::address::{Gid, Path};

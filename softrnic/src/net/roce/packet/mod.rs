@@ -168,6 +168,20 @@ pub(crate) enum Nak {
 }
 
 impl Packet {
+    /// Returns a congestion notification (CNP) for a QP.
+    pub(crate) fn congestion(destination: u32) -> Self {
+        Self {
+            transport: Transport::Congestion,
+            body: Body::Congestion,
+            is_solicited: false,
+            asks: false,
+            has_becn: true,
+            partition: DEFAULT_PARTITION,
+            destination,
+            psn: 0,
+        }
+    }
+
     /// The number of the shared receive queue that a request of XRC addresses.
     pub(crate) fn queue(&self) -> Option<u32> {
         match self.transport {

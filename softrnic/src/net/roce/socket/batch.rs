@@ -55,19 +55,20 @@ pub(crate) struct Batch {
 impl Batch {
     /// Returns an empty batch. `port` is the port of both ends.
     pub(super) fn new(port: u16, route: &Route) -> Self {
-        let flow =
-            Flow { source: route.source, destination: route.destination, source_port: port, destination_port: port };
-        let (name, control) = header(route, port);
+        let Header { flow, name, control } = Header::new(port, route);
         let bytes = Vec::with_capacity(MAX_BYTES + PACKET_SPACE);
         Self { flow, name, control, bytes, length: 0, count: 0, sent: 0, is_split: false }
     }
 
+    /// Returns an empty batch, to which nothing may be added before it [restarts](Self::restart).
+    pub(crate) fn empty() -> Self {
+        Self::new(0, &Route { source: Gid::ZERO, destination: Gid::ZERO, traffic_class: 0, hop_limit: 0, flow_label: 0 })
+    }
+
     /// Removes all packets, and changes the destination.
-    pub(crate) fn restart(&mut self, route: &Route) {
+    pub(crate) fn restart(&mut self, header: &Header) {
         self.clear();
-        self.flow.source = route.source;
-        self.flow.destination = route.destination;
-        (self.name, self.control) = header(route, self.flow.source_port);
+        Header { flow: self.flow, name: self.name, control: self.control } = *header;
     }
 
     pub(crate) fn clear(&mut self) {
@@ -137,6 +138,24 @@ impl Batch {
     /// Records that the packet of [`Self::next`] was sent.
     pub(super) fn was_sent(&mut self) {
         self.sent = self.bytes.len().min(self.sent + self.length);
+    }
+}
+
+/// The address and the control messages of the datagrams of a route.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Header {
+    flow: Flow,
+    name: Name,
+    control: Control,
+}
+
+impl Header {
+    /// `port` is the port of both ends.
+    pub(super) fn new(port: u16, route: &Route) -> Self {
+        let flow =
+            Flow { source: route.source, destination: route.destination, source_port: port, destination_port: port };
+        let (name, control) = header(route, port);
+        Self { flow, name, control }
     }
 }
 

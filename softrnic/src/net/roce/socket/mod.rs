@@ -29,7 +29,7 @@ use crate::sys::descriptor::Descriptor;
 use crate::sys::udp;
 use crate::wire::address::Gid;
 use arrival::{Arrival, Dropped, Receiver};
-use batch::{Batch, Route};
+use batch::{Batch, Header, Route};
 use self_test::Outcome;
 
 /// The requested size of the receive buffers. `net.core.rmem_max` limits it.
@@ -132,6 +132,11 @@ impl Sockets {
     /// Returns an empty batch. It has the space of a full one, so callers should use it again.
     pub(crate) fn batch(&self, route: &Route) -> Batch {
         Batch::new(self.port, route)
+    }
+
+    /// Returns what the datagrams of a route have in common.
+    pub(crate) fn header(&self, route: &Route) -> Header {
+        Header::new(self.port, route)
     }
 
     /// Sends the packets of a batch, and empties it.
@@ -340,6 +345,21 @@ fn bind_ipv6(port: u16) -> Result<Descriptor, OpenError> {
 }
 
 impl OpenError {
+    /// The thread of softrnic cannot serve the sockets.
+    pub(crate) fn thread(errno: Errno) -> Self {
+        Self::Failed { port: PORT, call: "epoll_ctl", errno }
+    }
+
+    /// The error number that a verb reports.
+    pub(crate) fn errno(self) -> i32 {
+        match self {
+            Self::PortTaken(_) => libc::EADDRINUSE,
+            Self::Identification { .. } => libc::EPROTONOSUPPORT,
+            Self::NotPermitted(_) => libc::EACCES,
+            Self::Failed { errno, .. } => errno.raw_os_error(),
+        }
+    }
+
     fn new(port: u16, call: &'static str, errno: Errno) -> Self {
         match errno {
             Errno::ADDRINUSE => Self::PortTaken(port),

@@ -190,7 +190,7 @@ fn batches_arrive_without_segmentation() {
 fn destination_of_a_batch_can_change() {
     let mut end = End::open();
     let mut batch = end.batch(&route("127.0.0.1", "127.0.0.1"), &[b"dropped"]);
-    batch.restart(&route("127.0.0.4", "127.0.0.5"));
+    batch.restart(&end.sockets.header(&route("127.0.0.4", "127.0.0.5")));
     fill(&mut batch, &[b"sent"]);
     end.sockets.send(&mut batch).unwrap();
     let seen = end.receive(1);

@@ -21,15 +21,15 @@ const MAX_MISSED: u32 = 8;
 
 /// The times of the thread's checks.
 #[derive(Debug)]
-pub(super) struct Checks {
-    pub(super) next: Instant,
+pub(in crate::net) struct Checks {
+    pub(in crate::net) next: Instant,
     interval: Duration,
     /// The number of checks without a polling program, less the number of checks with one.
     missed: u32,
 }
 
 impl Checks {
-    pub(super) fn new(now: Instant) -> Self {
+    pub(in crate::net) fn new(now: Instant) -> Self {
         Self { next: now, interval: TICK, missed: 0 }
     }
 
@@ -45,25 +45,25 @@ impl Checks {
 
 /// The state that determines whether a program or the thread waits for the sockets.
 #[derive(Debug)]
-pub(super) struct Attendance {
+pub(in crate::net) struct Attendance {
     /// Whether a program has polled the sockets since the last check of the thread.
     has_polled: AtomicBool,
     /// Whether the thread makes its checks.
     is_checked: AtomicBool,
-    pub(super) polls: Polls,
+    pub(in crate::net) polls: Polls,
 }
 
 impl Attendance {
-    pub(super) const fn new() -> Self {
+    pub(in crate::net) const fn new() -> Self {
         Self { has_polled: AtomicBool::new(false), is_checked: AtomicBool::new(false), polls: Polls::new() }
     }
 
-    pub(super) fn is_checked(&self) -> bool {
+    pub(in crate::net) fn is_checked(&self) -> bool {
         self.is_checked.load(Ordering::SeqCst)
     }
 
     /// Makes a check if one is due. Returns whether the thread must serve the sockets now.
-    pub(super) fn check(&self, sockets: &SocketSet, checks: &mut Checks, now: Instant) -> bool {
+    pub(in crate::net) fn check(&self, sockets: &SocketSet, checks: &mut Checks, now: Instant) -> bool {
         self.polls.reset();
         if !self.is_checked() || now < checks.next {
             return !sockets.is_attended();
@@ -78,7 +78,7 @@ impl Attendance {
         !has_polled || !sockets.is_attended()
     }
 
-    pub(super) fn begin(&self, sockets: &SocketSet) {
+    pub(in crate::net) fn begin(&self, sockets: &SocketSet) {
         if !self.has_polled.load(Ordering::Relaxed) {
             self.has_polled.store(true, Ordering::SeqCst);
         }

@@ -1,0 +1,336 @@
+//! The RoCEv2 connections and datagrams of the process.
+//!
+//! The thread of softrnic waits for the sockets. While a program polls empty completion queues or waits for completion
+//! events, the program serves them instead, see [`attendance`](crate::net::attendance).
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, RwLock, TryLockError};
+use std::time::Instant;
+
+use rdma_mummy_sys::program::Held;
+use rustix::event::epoll;
+use rustix::io::Errno;
+
+use super::datagrams::{self, Datagrams};
+use super::link::{Ends, Link};
+use super::packet::{Packet, Transport};
+use super::socket::arrival::{Arrival, Receiver};
+use super::socket::batch::{Batch, Header, Route};
+use super::socket::{OpenError, SendError, Sockets as Udp};
+use crate::net::attendance::{Attendance, Checks};
+use crate::sys::socket_set::{Reason, SocketSet, yield_if_empty};
+use crate::sys::thread::{Next, Reactor, Task};
+use crate::sys::unpoisoned;
+use crate::wire::transport::{Carrier, Deliver, Sockets};
+
+/// The maximum number of times that the sockets are read at once.
+const MAX_ROUNDS: usize = 8;
+/// The maximum number of batches that are kept for later packets.
+const MAX_BATCHES: usize = 4;
+/// The bits of a P_Key without the membership.
+const PARTITION: u16 = 0x7fff;
+
+#[derive(Debug)]
+pub(crate) struct Engine {
+    deliver: &'static dyn Deliver,
+    thread: fn() -> &'static Reactor,
+    udp: OnceLock<Udp>,
+    sockets: OnceLock<SocketSet>,
+    /// Held while `udp` and `sockets` are set.
+    starting: Mutex<()>,
+    links: RwLock<BTreeMap<u32, Arc<Link>>>,
+    has_started: AtomicBool,
+    /// Held while packets are delivered, so that their order is preserved.
+    receiving: Mutex<Option<Receiving>>,
+    batches: Mutex<Vec<Batch>>,
+    /// The times at which links must be called.
+    timers: Mutex<BinaryHeap<Reverse<(Instant, u32)>>>,
+    attendance: Attendance,
+}
+
+#[derive(Debug)]
+struct Receiving {
+    receiver: Receiver,
+    /// The links whose packets have arrived.
+    touched: Vec<Arc<Link>>,
+}
+
+impl Engine {
+    pub(crate) const fn new(deliver: &'static dyn Deliver, thread: fn() -> &'static Reactor) -> Self {
+        Self {
+            deliver,
+            thread,
+            udp: OnceLock::new(),
+            sockets: OnceLock::new(),
+            starting: Mutex::new(()),
+            links: RwLock::new(BTreeMap::new()),
+            has_started: AtomicBool::new(false),
+            receiving: Mutex::new(None),
+            batches: Mutex::new(Vec::new()),
+            timers: Mutex::new(BinaryHeap::new()),
+            attendance: Attendance::new(),
+        }
+    }
+
+    pub(super) fn deliver(&self) -> &'static dyn Deliver {
+        self.deliver
+    }
+
+    /// Opens the sockets, and begins to serve them.
+    ///
+    /// # Errors
+    ///
+    /// The reason why there are no sockets. A later call tries again.
+    pub(crate) fn start(&'static self) -> Result<&'static Udp, OpenError> {
+        if let Some(udp) = self.udp.get().filter(|_| self.has_started.load(Ordering::Acquire)) {
+            return Ok(udp);
+        }
+        let _starting = unpoisoned(self.starting.lock());
+        let udp = match self.udp.get() {
+            Some(udp) => udp,
+            None => {
+                let udp = Udp::open()?;
+                self.udp.get_or_init(|| udp)
+            }
+        };
+        self.serve_by_thread(udp).map_err(|errno| OpenError::thread(errno))?;
+        self.has_started.store(true, Ordering::Release);
+        Ok(udp)
+    }
+
+    fn serve_by_thread(&'static self, udp: &Udp) -> Result<(), Errno> {
+        let sockets = SocketSet::start(&self.sockets, (self.thread)(), |sockets| Box::new(Turns::new(self, sockets)))?;
+        for (socket, id) in udp.descriptors().zip(1..) {
+            match sockets.add(socket, id, epoll::EventFlags::IN) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Creates the connection of a QP. Packets of its peer are accepted from now on.
+    ///
+    /// # Errors
+    ///
+    /// The reason why there are no sockets.
+    pub(crate) fn connect(&'static self, ends: Ends) -> Result<Arc<Link>, OpenError> {
+        let udp = self.start()?;
+        let path = ends.path;
+        let route = Route {
+            source: path.source,
+            destination: path.destination,
+            traffic_class: path.traffic_class,
+            hop_limit: path.hop_limit,
+            flow_label: path.flow_label,
+        };
+        let link = Link::new(self, udp.header(&route), ends);
+        unpoisoned(self.links.write()).insert(ends.number, Arc::clone(&link));
+        Ok(link)
+    }
+
+    /// Removes the connection of a QP.
+    pub(super) fn forget(&self, number: u32) {
+        unpoisoned(self.links.write()).remove(&number);
+    }
+
+    fn link(&self, number: u32) -> Option<Arc<Link>> {
+        unpoisoned(self.links.read()).get(&number).cloned()
+    }
+
+    /// Returns the carrier of datagrams.
+    pub(crate) fn datagrams(&'static self) -> Arc<dyn Carrier> {
+        Arc::new(Datagrams(self))
+    }
+
+    /// Returns an empty batch.
+    pub(super) fn batch(&self, header: &Header) -> Batch {
+        let batch = unpoisoned(self.batches.lock()).pop();
+        let mut batch = batch.unwrap_or_else(Batch::empty);
+        batch.restart(header);
+        batch
+    }
+
+    /// Keeps a batch for later packets.
+    pub(super) fn keep(&self, batch: Batch) {
+        let mut batches = unpoisoned(self.batches.lock());
+        if batches.len() < MAX_BATCHES {
+            batches.push(batch);
+        }
+    }
+
+    pub(super) fn send(&self, batch: &mut Batch) -> Result<(), SendError> {
+        match self.udp.get() {
+            Some(udp) => udp.send(batch),
+            None => Err(SendError::Route(Errno::NOTCONN)),
+        }
+    }
+
+    /// Returns the address and the control messages of the packets of a route.
+    pub(super) fn header(&self, route: &Route) -> Option<Header> {
+        Some(self.udp.get()?.header(route))
+    }
+
+    /// Calls [`Link::expired`] of the QP `number` at a time.
+    pub(super) fn schedule(&self, when: Instant, number: u32) {
+        let is_earliest = {
+            let mut timers = unpoisoned(self.timers.lock());
+            let is_earliest = timers.peek().is_none_or(|Reverse((first, _))| when < *first);
+            timers.push(Reverse((when, number)));
+            is_earliest
+        };
+        if is_earliest && let Some(sockets) = self.sockets.get() {
+            sockets.place.wake();
+        }
+    }
+
+    /// Calls the links whose times have come. Returns the next time.
+    fn run_due(&self, now: Instant) -> Option<Instant> {
+        loop {
+            let number = {
+                let mut timers = unpoisoned(self.timers.lock());
+                match timers.peek() {
+                    Some(Reverse((when, number))) if *when <= now => {
+                        let number = *number;
+                        timers.pop();
+                        number
+                    }
+                    first => return first.map(|Reverse((when, _))| *when),
+                }
+            };
+            if let Some(link) = self.link(number) {
+                let _held = Held::new();
+                link.expired(now);
+            }
+        }
+    }
+
+    /// Delivers the packets that have arrived, and returns whether there were any. If another thread does so, waits for
+    /// it if `waits` is set, and otherwise returns `false`. The caller must hold no lock of a QP.
+    fn receive(&self, waits: bool) -> bool {
+        let Some(udp) = self.udp.get() else { return false };
+        let mut receiving = match self.receiving.try_lock() {
+            Ok(receiving) => receiving,
+            Err(TryLockError::Poisoned(error)) => error.into_inner(),
+            Err(TryLockError::WouldBlock) if waits => unpoisoned(self.receiving.lock()),
+            Err(TryLockError::WouldBlock) => return false,
+        };
+        let _held = Held::new();
+        let receiving =
+            receiving.get_or_insert_with(|| Receiving { receiver: Receiver::new(), touched: Vec::new() });
+        let mut has_found = false;
+        for _ in 0..MAX_ROUNDS {
+            let Receiving { receiver, touched } = &mut *receiving;
+            match udp.receive(receiver, |arrival| self.arrived(&arrival, touched)) {
+                Ok(0) => break,
+                Ok(_) => has_found = true,
+                Err(error) => {
+                    // An ICMP error of an earlier packet: the packet is lost.
+                    rdma_mummy_sys::log!(debug, "a packet was lost: {error}");
+                }
+            }
+            receiving.touched.drain(..).for_each(|link| link.flush());
+        }
+        has_found
+    }
+
+    fn arrived(&self, arrival: &Arrival<'_>, touched: &mut Vec<Arc<Link>>) {
+        let (packet, payload) = match Packet::read(arrival.bytes) {
+            Ok(found) => found,
+            Err(error) => {
+                rdma_mummy_sys::log!(debug, "dropped a packet: {error:?}");
+                return;
+            }
+        };
+        if packet.partition & PARTITION != PARTITION {
+            return;
+        }
+        if let Transport::Datagram { key, source } = packet.transport {
+            return datagrams::arrived(self.deliver, arrival, &packet, payload, (key, source));
+        }
+        let last = touched.last().filter(|link| link.number() == packet.destination).cloned();
+        let Some(link) = last.clone().or_else(|| self.link(packet.destination)) else { return };
+        if !link.accepts(packet.transport) || !link.is_between(arrival.source, arrival.destination) {
+            return;
+        }
+        link.arrived(&packet, payload, arrival.is_marked());
+        if last.is_none() && !touched.iter().any(|known| Arc::ptr_eq(known, &link)) {
+            touched.push(link);
+        }
+    }
+
+    /// Delivers all packets that have arrived so far. The caller must hold no lock of a QP.
+    pub(super) fn settle(&self) {
+        // The limit matters only if a peer sends all the time.
+        for _ in 0..MAX_ROUNDS {
+            if !self.receive(true) {
+                break;
+            }
+        }
+    }
+
+    /// Serves the sockets when a program has polled and found no completion. Returns whether anything has arrived.
+    pub(crate) fn progress(&self) -> bool {
+        let Some(sockets) = self.sockets.get() else { return false };
+        if !sockets.is_attended() && self.attendance.polls.count().is_lt() {
+            return false;
+        }
+        self.attendance.begin(sockets);
+        let has_found = self.receive(false);
+        yield_if_empty(has_found);
+        has_found
+    }
+
+    /// Records that a program will wait for an event instead of polling.
+    pub(crate) fn armed(&self) {
+        self.attendance.polls.reset();
+        if let Some(sockets) = self.sockets.get() {
+            sockets.release(Reason::Polled);
+        }
+    }
+}
+
+impl Sockets for Engine {
+    fn attend(&self) -> Option<BorrowedFd<'_>> {
+        self.sockets.get()?.attend()
+    }
+
+    fn serve(&self) -> bool {
+        self.receive(true)
+    }
+
+    fn leave(&self) {
+        if let Some(sockets) = self.sockets.get() {
+            sockets.release(Reason::Waits);
+        }
+    }
+}
+
+/// What the thread does for the engine.
+struct Turns {
+    engine: &'static Engine,
+    sockets: &'static SocketSet,
+    checks: Checks,
+}
+
+impl Turns {
+    fn new(engine: &'static Engine, sockets: &'static SocketSet) -> Self {
+        Self { engine, sockets, checks: Checks::new(Instant::now()) }
+    }
+}
+
+impl Task for Turns {
+    fn turn(&mut self) -> Next {
+        let Self { engine, sockets, .. } = *self;
+        let now = Instant::now();
+        if engine.attendance.check(sockets, &mut self.checks, now) {
+            engine.receive(!sockets.is_attended());
+        }
+        let due = engine.run_due(now);
+        let check = engine.attendance.is_checked().then_some(self.checks.next);
+        Next::from(due.into_iter().chain(check).min())
+    }
+}

@@ -1,0 +1,412 @@
+//! A connection of a QP: its carrier to a QP on another host.
+//!
+//! [`Carrier::put`] adds messages to a state machine. The packets that it may send now leave when [`Carrier::flush`] is
+//! called, and when packets of the peer arrive. The engine calls [`Link::arrived`] for these.
+//!
+//! Lock order: the engine's lock for receiving, then the locks of the QP, then `state`. `state` is never held while calling
+//! the QP.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::engine::Engine;
+use super::line::Line;
+use super::packet::{Body, Packet, Transport};
+use super::requests::{Answer, Requests};
+use super::responses::{Responses, Verdict};
+use super::socket::SendError;
+use super::socket::batch::{Batch, Header};
+use super::unreliable::Unreliable;
+use crate::sys::unpoisoned;
+use crate::wire::address::{Gid, Path};
+use crate::wire::bytes::{self, with_segment};
+use crate::wire::condition::Condition;
+use crate::wire::message::Request;
+use crate::wire::operation::{Operation, Service};
+use crate::wire::packet::{Payload, Response, ResponseKind};
+use crate::wire::packet::Packet as Carried;
+use crate::wire::transport::{Carrier, Dedicated, MAX_UNSETTLED, Stuck, Wake};
+
+/// How long the link waits after the socket was full.
+const PAUSE: Duration = Duration::from_micros(500);
+/// The minimum time between two congestion notifications.
+const NOTIFICATIONS: Duration = Duration::from_micros(50);
+
+/// What a QP knows of its peer when it becomes ready to receive.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ends {
+    /// The number of the QP.
+    pub(crate) number: u32,
+    pub(crate) service: Service,
+    pub(crate) path: Path,
+    /// The number of the peer's QP.
+    pub(crate) destination: u32,
+    pub(crate) mtu: u32,
+    /// The PSN of the first packet of the peer.
+    pub(crate) psn: u32,
+    /// The number of reads and atomics that the peer may have in flight.
+    pub(crate) depth: u8,
+    pub(crate) condition: &'static Condition,
+}
+
+#[derive(Debug)]
+pub(crate) struct Link {
+    engine: &'static Engine,
+    this: Weak<Self>,
+    ends: Ends,
+    header: Header,
+    state: Mutex<State>,
+    /// Since when the QP has not handled responses that were delivered.
+    unsettled: Mutex<Option<Instant>>,
+    is_unsettled: AtomicBool,
+}
+
+#[derive(Debug)]
+struct State {
+    machine: Machine,
+    waiter: Option<Weak<dyn Wake>>,
+    is_ended: bool,
+    /// Packets that the socket has not taken, and when they are sent again.
+    held: Option<(Batch, Instant)>,
+    /// When the engine calls [`Link::expired`].
+    scheduled: Option<Instant>,
+    /// When the peer was last notified of congestion, and whether it must be.
+    notified: Option<Instant>,
+    must_notify: bool,
+}
+
+#[derive(Debug)]
+enum Machine {
+    Reliable(Box<(Requests, Responses)>),
+    Unreliable(Box<Unreliable>),
+}
+
+impl Link {
+    pub(super) fn new(engine: &'static Engine, header: Header, ends: Ends) -> Arc<Self> {
+        let Ends { number, service, path, destination, mtu, psn, depth, .. } = ends;
+        let line = Line { mtu, service, destination };
+        let template = Request {
+            service: service.peer(),
+            operation: Operation::Send,
+            length: 0,
+            is_solicited: false,
+            psn: 0,
+            packets: 1,
+            source_number: destination,
+            source: path.destination,
+            destination: path.source,
+            key: 0,
+            traffic_class: path.traffic_class,
+            hop_limit: path.hop_limit,
+            flow_label: path.flow_label,
+            service_level: path.service_level,
+            srq_number: 0,
+        };
+        let machine = match service {
+            Service::UnreliableConnection => {
+                Machine::Unreliable(Box::new(Unreliable::new(line, psn, number, template)))
+            }
+            _ => {
+                let responses = Responses::new(line, psn, depth.into(), number, template);
+                Machine::Reliable(Box::new((Requests::new(line, 1), responses)))
+            }
+        };
+        let state = State {
+            machine,
+            waiter: None,
+            is_ended: false,
+            held: None,
+            scheduled: None,
+            notified: None,
+            must_notify: false,
+        };
+        Arc::new_cyclic(|this| Self {
+            engine,
+            this: this.clone(),
+            ends,
+            header,
+            state: Mutex::new(state),
+            unsettled: Mutex::new(None),
+            is_unsettled: AtomicBool::new(false),
+        })
+    }
+
+    pub(super) fn number(&self) -> u32 {
+        self.ends.number
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        unpoisoned(self.state.lock())
+    }
+
+    /// Whether packets with these addresses are those of the peer.
+    pub(super) fn is_between(&self, source: Gid, destination: Gid) -> bool {
+        (self.ends.path.destination, self.ends.path.source) == (source, destination)
+    }
+
+    /// Whether the QP receives packets of a transport service.
+    pub(super) fn accepts(&self, transport: Transport) -> bool {
+        match transport {
+            Transport::Reliable => self.ends.service == Service::ReliableConnection,
+            Transport::Unreliable => self.ends.service == Service::UnreliableConnection,
+            Transport::Extended { .. } => self.ends.service == Service::XrcReceive,
+            Transport::ExtendedResponse => self.ends.service == Service::XrcSend,
+            Transport::Congestion => true,
+            Transport::Datagram { .. } => false,
+        }
+    }
+
+    /// Handles a packet of the peer. The caller holds the engine's lock for receiving, and calls [`Carrier::flush`] after
+    /// the last packet that has arrived. `is_marked` is set if a router has marked the packet because of congestion.
+    pub(super) fn arrived(&self, packet: &Packet, payload: &[u8], is_marked: bool) {
+        if self.ends.condition.is_down() {
+            return;
+        }
+        let now = Instant::now();
+        let mut state = self.state();
+        if state.is_ended {
+            return;
+        }
+        state.must_notify |= is_marked && state.notified.is_none_or(|last| now - last >= NOTIFICATIONS);
+        let verdict = match &mut state.machine {
+            Machine::Unreliable(machine) => machine.arrived(packet, payload.len()).map_or(Verdict::Nothing, Verdict::Part),
+            Machine::Reliable(machine) => match packet.body {
+                Body::Congestion => {
+                    machine.0.window.notified(now);
+                    Verdict::Nothing
+                }
+                Body::Acknowledge(_) | Body::AtomicAcknowledge { .. } | Body::ReadResponse { .. } => {
+                    let answer = machine.0.answered(packet, payload.len(), now);
+                    return self.answered(state, answer, payload);
+                }
+                _ => machine.1.arrived(packet, payload.len(), now),
+            },
+        };
+        drop(state);
+        let Some(carrier) = self.this.upgrade() else { return };
+        let carrier: Arc<dyn Carrier> = carrier;
+        match verdict {
+            Verdict::Nothing => {}
+            Verdict::Part(part) => {
+                self.settle_responses();
+                with_segment(payload, |segments| self.engine.deliver().part(&part, segments, &carrier));
+            }
+            Verdict::Again(part) => self.engine.deliver().again(&part, &carrier),
+        }
+    }
+
+    /// Passes an answer of the peer to the QP, and the replies to the messages that it finishes.
+    fn answered<'s>(&'s self, mut state: MutexGuard<'s, State>, answer: Answer, payload: &[u8]) {
+        if let Answer::Data { psn, attempt, offset } = answer {
+            drop(state);
+            // The conversion is lossless, because a datagram of UDP has at most 64 KiB.
+            self.respond(psn, attempt, ResponseKind::Data { offset, length: payload.len() as u32 }, payload);
+            state = self.state();
+        }
+        loop {
+            let Machine::Reliable(machine) = &mut state.machine else { return };
+            let Some((psn, attempt, reply)) = machine.0.finished() else { break };
+            drop(state);
+            self.respond(psn, attempt, ResponseKind::Reply(reply), &[]);
+            state = self.state();
+        }
+        let has_space = match &state.machine {
+            Machine::Reliable(machine) => machine.0.has_space(),
+            Machine::Unreliable(machine) => machine.has_space(),
+        };
+        let waiter = state.waiter.take_if(|_| has_space);
+        drop(state);
+        if let Some(waiter) = waiter.and_then(|waiter| waiter.upgrade()) {
+            waiter.wake();
+        }
+    }
+
+    fn respond(&self, psn: u32, attempt: u32, kind: ResponseKind, payload: &[u8]) {
+        let Ends { number, destination, .. } = self.ends;
+        let response = Response { number, source_number: destination, psn, attempt, kind };
+        if !with_segment(payload, |segments| self.engine.deliver().response(&response, segments)) {
+            self.is_unsettled.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Waits until the QP has handled earlier responses, because the peer may have sent the next message after them.
+    fn settle_responses(&self) {
+        if !self.is_unsettled.load(Ordering::Relaxed) {
+            return;
+        }
+        let since = *unpoisoned(self.unsettled.lock()).get_or_insert_with(Instant::now);
+        self.is_unsettled.store(false, Ordering::Relaxed);
+        while !self.engine.deliver().is_settled(self.ends.number) {
+            if since.elapsed() >= MAX_UNSETTLED {
+                self.is_unsettled.store(true, Ordering::Relaxed);
+                return;
+            }
+            thread::yield_now();
+        }
+        *unpoisoned(self.unsettled.lock()) = None;
+    }
+
+    /// Sends what is due. The engine calls this at the time that [`Engine::schedule`] has got.
+    pub(super) fn expired(&self, now: Instant) {
+        let mut state = self.state();
+        state.scheduled = None;
+        if let Machine::Reliable(machine) = &mut state.machine {
+            machine.0.expired(now);
+        }
+        let is_waiting = state.waiter.is_some();
+        self.send(state, now);
+        // The socket may have space again.
+        if is_waiting {
+            let waiter = self.state().waiter.take();
+            if let Some(waiter) = waiter.and_then(|waiter| waiter.upgrade()) {
+                waiter.wake();
+            }
+        }
+    }
+
+    /// Sends the packets that may leave now.
+    fn send(&self, mut state: MutexGuard<'_, State>, now: Instant) {
+        if state.is_ended && !state.has_responses() {
+            return;
+        }
+        if !self.ends.condition.is_down() {
+            self.pump(&mut state, now);
+        }
+        let requests = match &state.machine {
+            Machine::Reliable(machine) if !state.is_ended => machine.0.deadline(),
+            _ => None,
+        };
+        let held = state.held.as_ref().map(|(_, again)| *again);
+        let deadline = requests.into_iter().chain(held).min();
+        if let Some(deadline) = deadline.filter(|deadline| state.scheduled.is_none_or(|set| *deadline < set)) {
+            state.scheduled = Some(deadline);
+            drop(state);
+            self.engine.schedule(deadline, self.ends.number);
+        }
+    }
+
+    /// Passes packets to the socket until the state machine has none, or the socket is full.
+    fn pump(&self, state: &mut State, now: Instant) {
+        if let Some((mut batch, _)) = state.held.take()
+            && !self.pass(&mut batch)
+        {
+            state.held = Some((batch, now + PAUSE));
+            return;
+        }
+        let mut batch = self.engine.batch(&self.header);
+        let mut is_full = false;
+        let mut emit = |packet: &Packet, payload: &[u8]| {
+            if batch.add(packet, payload).is_ok() {
+                return true;
+            }
+            is_full = !self.pass(&mut batch);
+            !is_full && batch.add(packet, payload).is_ok()
+        };
+        if std::mem::take(&mut state.must_notify) {
+            state.notified = Some(now);
+            emit(&Packet::congestion(self.ends.destination), &[]);
+        }
+        match &mut state.machine {
+            Machine::Reliable(machine) => {
+                machine.1.send(&mut emit);
+                if !state.is_ended {
+                    machine.0.send(now, &mut emit);
+                }
+            }
+            Machine::Unreliable(machine) => machine.send(&mut emit),
+        }
+        if is_full || !self.pass(&mut batch) {
+            state.held = Some((batch, now + PAUSE));
+        } else {
+            self.engine.keep(batch);
+        }
+    }
+
+    /// Passes a batch to the socket. Returns `false` if the socket is full. Packets that cannot be sent are lost.
+    fn pass(&self, batch: &mut Batch) -> bool {
+        if batch.is_empty() {
+            return true;
+        }
+        match self.engine.send(batch) {
+            Ok(()) => true,
+            Err(SendError::Full) => false,
+            Err(error) => {
+                rdma_mummy_sys::log!(debug, "QP {:#x}: packets are lost: {error}", self.ends.number);
+                batch.clear();
+                true
+            }
+        }
+    }
+}
+
+impl State {
+    fn has_responses(&self) -> bool {
+        match &self.machine {
+            Machine::Reliable(machine) => machine.1.is_waiting(),
+            Machine::Unreliable(machine) => machine.is_waiting(),
+        }
+    }
+}
+
+impl Carrier for Link {
+    fn put(&self, packet: &Carried, payload: Payload<'_>) -> Result<(), Stuck> {
+        let mut state = self.state();
+        let is_ended = state.is_ended;
+        let read = |to: &mut Vec<u8>| append(payload, packet.length(), to);
+        match (packet, &mut state.machine) {
+            (Carried::Part(_), _) if is_ended => Err(Stuck::Lost),
+            (Carried::Part(part), Machine::Reliable(machine)) => machine.0.add(part, read),
+            (Carried::Part(part), Machine::Unreliable(machine)) => machine.add(part, read),
+            (Carried::Response(response), Machine::Reliable(machine)) => machine.1.respond(response, read),
+            (Carried::Response(_), Machine::Unreliable(_)) => Ok(()),
+        }
+    }
+
+    fn wake(&self, waiting: Weak<dyn Wake>) {
+        self.state().waiter = Some(waiting);
+    }
+
+    fn taken(&self) -> u64 {
+        0
+    }
+
+    fn flush(&self) {
+        self.send(self.state(), Instant::now());
+    }
+}
+
+impl Dedicated for Link {
+    fn settle(&self) {
+        self.engine.settle();
+    }
+
+    fn end(&self) {
+        self.state().is_ended = true;
+    }
+
+    fn begin(&self, reads: u8) {
+        if let Machine::Reliable(machine) = &mut self.state().machine {
+            machine.0.set_max_reads(reads.into());
+        }
+    }
+
+    fn leave(&self) {
+        self.end();
+        self.engine.forget(self.ends.number);
+    }
+}
+
+/// Appends the bytes of a payload.
+pub(super) fn append(payload: Payload<'_>, length: u32, to: &mut Vec<u8>) -> Result<(), Stuck> {
+    match payload {
+        Payload::Bytes(bytes) => to.extend_from_slice(bytes),
+        Payload::Memory(segments) => {
+            let start = to.len();
+            to.resize(start + length as usize, 0);
+            bytes::read_bytes(segments, &mut to[start..]).map_err(|_| Stuck::Fault)?;
+        }
+    }
+    Ok(())
+}
