@@ -9,7 +9,7 @@ use crate::cq::{CompletionEvents, CompletionQueue};
 use crate::mem::domain::Domain;
 use crate::mem::{Access, Backing, Buffer, Memory, Piece, Region};
 use crate::qp::registry::{QpRegistry, SharedEntry};
-use crate::qp::{Reach, Attributes, Destination, PairEvent, PairEvents, Parts, QueuePair, State};
+use crate::qp::{Attributes, Destination, PairEvent, PairEvents, Parts, QueuePair, Reach, State};
 use crate::srq::{ReceiveEvents, ReceiveQueue};
 use crate::wire::address::{Gid, Path};
 use crate::wire::condition::HEALTHY;

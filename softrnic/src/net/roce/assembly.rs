@@ -1,6 +1,7 @@
 //! The requests of a peer: its packets, in the order of their PSNs, become parts of messages.
 
 use super::packet::{Body, Packet, Place, Range, SendEnd};
+use super::psn::distance;
 use crate::wire::limits::MAX_MSG_SIZE;
 use crate::wire::message::{Request, UNKNOWN_LENGTH};
 use crate::wire::operation::Operation;
@@ -22,8 +23,7 @@ pub(super) struct Assembly {
 pub(super) struct Current {
     /// The PSN of its first packet.
     pub(super) psn: u32,
-    /// The number of packets and of bytes that have arrived.
-    packets: u32,
+    /// The number of bytes that have arrived.
     offset: u64,
     /// The memory that it writes, if it is a write.
     range: Option<Range>,
@@ -81,6 +81,8 @@ impl Assembly {
                     return Err(OutOfPlace);
                 }
                 request.length = range.length.into();
+                // The QP keeps the first part of a write, whose length is known.
+                request.packets = packet_count(range.length.into(), self.mtu);
                 let Range { address, rkey, .. } = range;
                 request.operation = match immediate {
                     Some(immediate) => Operation::WriteImmediate { address, rkey, immediate },
@@ -148,12 +150,13 @@ impl Assembly {
     }
 
     /// Sets the length of a message and its number of packets, which are known with its last packet.
-    fn set_length(&mut self, request: &mut Request, before: Option<Current>, place: Place, length: u32) {
-        let first = Current { psn: request.psn, packets: 0, offset: 0, range: None };
-        let Current { psn, packets, offset, .. } = before.unwrap_or(first);
-        let (packets, end) = (packets + 1, offset + u64::from(length));
-        (request.psn, request.packets) = (psn, packets);
-        request.length = if place.is_last() { end } else { UNKNOWN_LENGTH };
+    fn set_length(&self, request: &mut Request, before: Option<Current>, place: Place, length: u32) {
+        let first = Current { psn: request.psn, offset: 0, range: None };
+        let Current { psn, offset, .. } = before.unwrap_or(first);
+        // The conversion is lossless, because the PSN is the next one of the message.
+        request.packets = distance(psn, request.psn) as u32 + 1;
+        request.psn = psn;
+        request.length = if place.is_last() { offset + u64::from(length) } else { UNKNOWN_LENGTH };
     }
 
     /// Records that a part was accepted, after which the next one is due.
@@ -167,7 +170,7 @@ impl Assembly {
                 Operation::Write { address, rkey } => Some(Range { address, rkey, length: request.length as u32 }),
                 _ => None,
             };
-            Current { psn: request.psn, packets: request.packets, offset: end, range }
+            Current { psn: request.psn, offset: end, range }
         });
     }
 }

@@ -219,8 +219,7 @@ impl Engine {
             Err(TryLockError::WouldBlock) => return false,
         };
         let _held = Held::new();
-        let receiving =
-            receiving.get_or_insert_with(|| Receiving { receiver: Receiver::new(), touched: Vec::new() });
+        let receiving = receiving.get_or_insert_with(|| Receiving { receiver: Receiver::new(), touched: Vec::new() });
         let mut has_found = false;
         for _ in 0..MAX_ROUNDS {
             let Receiving { receiver, touched } = &mut *receiving;

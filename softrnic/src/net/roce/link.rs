@@ -25,8 +25,8 @@ use crate::wire::bytes::{self, with_segment};
 use crate::wire::condition::Condition;
 use crate::wire::message::Request;
 use crate::wire::operation::{Operation, Service};
-use crate::wire::packet::{Payload, Response, ResponseKind};
 use crate::wire::packet::Packet as Carried;
+use crate::wire::packet::{Payload, Response, ResponseKind};
 use crate::wire::transport::{Carrier, Dedicated, MAX_UNSETTLED, Stuck, Wake};
 
 /// How long the link waits after the socket was full.
@@ -171,7 +171,9 @@ impl Link {
         }
         state.must_notify |= is_marked && state.notified.is_none_or(|last| now - last >= NOTIFICATIONS);
         let verdict = match &mut state.machine {
-            Machine::Unreliable(machine) => machine.arrived(packet, payload.len()).map_or(Verdict::Nothing, Verdict::Part),
+            Machine::Unreliable(machine) => {
+                machine.arrived(packet, payload.len()).map_or(Verdict::Nothing, Verdict::Part)
+            }
             Machine::Reliable(machine) => match packet.body {
                 Body::Congestion => {
                     machine.0.window.notified(now);
@@ -358,7 +360,14 @@ impl Carrier for Link {
         match (packet, &mut state.machine) {
             (Carried::Part(_), _) if is_ended => Err(Stuck::Lost),
             (Carried::Part(part), Machine::Reliable(machine)) => machine.0.add(part, read),
-            (Carried::Part(part), Machine::Unreliable(machine)) => machine.add(part, read),
+            (Carried::Part(part), Machine::Unreliable(machine)) => {
+                machine.add(part, read)?;
+                // The request completes at once, so the QP calls `flush` for no requests in flight.
+                if part.is_last() {
+                    self.send(state, Instant::now());
+                }
+                Ok(())
+            }
             (Carried::Response(response), Machine::Reliable(machine)) => machine.1.respond(response, read),
             (Carried::Response(_), Machine::Unreliable(_)) => Ok(()),
         }

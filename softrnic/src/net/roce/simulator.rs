@@ -9,7 +9,7 @@ use super::packet::{Body, Packet};
 use super::requests::{Answer, Requests};
 use super::responses::{Responses, Verdict};
 use crate::wire::address::Gid;
-use crate::wire::message::{Refusal, Reply, Request};
+use crate::wire::message::{Refusal, Reply, Request, UNKNOWN_LENGTH};
 use crate::wire::operation::{Operation, Service};
 use crate::wire::packet::{MAX_PAYLOAD, Part, Response, ResponseKind, packet_count, psn_after};
 use crate::wire::transport::Stuck;
@@ -62,7 +62,9 @@ struct End {
     /// The memory that the peer accesses, and the word on which its atomics operate.
     memory: Vec<u8>,
     word: u64,
-    /// The message of the peer of which not all parts have arrived.
+    /// The PSN of the next message of the peer, and the message of which not all parts have arrived.
+    expected: u32,
+    message: Option<Request>,
     arriving: Vec<u8>,
     has_receive: bool,
     /// The reads that are being answered, with the number of bytes that were sent.
@@ -117,6 +119,8 @@ impl End {
             failure: None,
             memory: (0..MEMORY).map(|at| (at * 7 >> 2) as u8).collect(),
             word: 0,
+            expected: peer_psn,
+            message: None,
             arriving: Vec::new(),
             has_receive: false,
             answers: VecDeque::new(),
@@ -201,7 +205,7 @@ impl End {
         match self.responses.arrived(packet, payload.len(), now) {
             Verdict::Nothing => {}
             Verdict::Part(part) => {
-                let reply = self.handle(&part, payload, is_ready);
+                let reply = self.handle_in_order(&part, payload, is_ready);
                 if let Some(reply) = reply {
                     self.reply(&part, ResponseKind::Reply(reply), &[]);
                 }
@@ -213,6 +217,22 @@ impl End {
     fn reply(&mut self, part: &Part, kind: ResponseKind, payload: &[u8]) -> bool {
         let response = Response { number: 9, source_number: 9, psn: part.request.psn, attempt: 0, kind };
         self.responses.respond(&response, |to| Ok(to.extend_from_slice(payload))).is_ok()
+    }
+
+    /// Handles a part if it belongs to the message that is due.
+    fn handle_in_order(&mut self, part: &Part, payload: &[u8], is_ready: bool) -> Option<Reply> {
+        if part.offset == 0 {
+            assert_eq!(part.request.psn, self.expected, "a message has the PSN after the one before it");
+            self.message = Some(part.request);
+        }
+        // The length of a write is known with its first part, and that of a send with its last one.
+        let message = self.message.filter(|message| message.length != UNKNOWN_LENGTH).unwrap_or(part.request);
+        let reply = self.handle(part, payload, is_ready);
+        let is_read = matches!(part.request.operation, Operation::Read { .. });
+        if is_read || matches!(reply, Some(Reply::Done { .. })) {
+            self.expected = psn_after(message.psn, message.packets);
+        }
+        reply
     }
 
     /// Handles a part, as the responder of a QP does.

@@ -119,7 +119,14 @@ impl Responder {
         let read = match part.request.operation {
             Operation::Read { address, rkey } if matches!(reply, Reply::Done { .. }) => {
                 let length = part.request.length;
-                self.entry(pair, &part.request).ok().map(|entry| Reading { address, rkey, length, offset: 0, is_repeat: false, entry })
+                self.entry(pair, &part.request).ok().map(|entry| Reading {
+                    address,
+                    rkey,
+                    length,
+                    offset: 0,
+                    is_repeat: false,
+                    entry,
+                })
             }
             _ => None,
         };

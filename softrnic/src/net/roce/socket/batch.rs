@@ -62,7 +62,10 @@ impl Batch {
 
     /// Returns an empty batch, to which nothing may be added before it [restarts](Self::restart).
     pub(crate) fn empty() -> Self {
-        Self::new(0, &Route { source: Gid::ZERO, destination: Gid::ZERO, traffic_class: 0, hop_limit: 0, flow_label: 0 })
+        Self::new(
+            0,
+            &Route { source: Gid::ZERO, destination: Gid::ZERO, traffic_class: 0, hop_limit: 0, flow_label: 0 },
+        )
     }
 
     /// Removes all packets, and changes the destination.
