@@ -13,6 +13,7 @@ use super::peers::Peers;
 use super::session::{RING, Role, SHARED, Session};
 use super::shared::Shared;
 use super::socket;
+use crate::sys::credentials::is_ours;
 use crate::sys::descriptor::Descriptor;
 use crate::sys::thread::Place;
 
@@ -60,7 +61,7 @@ impl Waiting {
                 Err(Errno::INTR | Errno::CONNABORTED) => continue,
                 Err(error) => return Err(error),
             };
-            if !socket::is_ours(socket.as_fd()) {
+            if !is_ours(socket.as_fd()) {
                 rdma_mummy_sys::log!(warn, "rejected a process of another user");
             } else if self.0.len() >= MAX_PENDING || peers.is_full() {
                 rdma_mummy_sys::log!(

@@ -11,6 +11,7 @@ use super::peers::Peers;
 use super::session::{RING, Role, SHARED, Session};
 use super::shared::Shared;
 use super::{block, socket};
+use crate::sys::credentials::is_ours;
 use crate::sys::unpoisoned;
 
 /// The delay before another attempt to reach a block that was unreachable.
@@ -104,7 +105,7 @@ fn connect(peers: &'static Peers, block: u32) -> Result<Arc<Session>, Errno> {
     let (shared, memory) = Shared::create(SHARED)?;
     let socket = socket::new()?;
     rustix::net::connect(&socket, &socket::address(&block::name(block))?)?;
-    if !socket::is_ours(socket.as_fd()) {
+    if !is_ours(socket.as_fd()) {
         return Err(Errno::PERM);
     }
     let session = Session::new(peers, Role::Requester(block), socket, Arc::new(shared));

@@ -1,8 +1,8 @@
 //! Sockets between processes. They have abstract names. A socket carries a handshake and then wake-ups.
 
 use std::io::{IoSlice, IoSliceMut};
-use std::mem::{MaybeUninit, size_of};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::{
@@ -25,36 +25,6 @@ pub(super) fn new() -> Result<Descriptor, Errno> {
 /// Returns the abstract address of a name. The kernel frees it when the process ends.
 pub(super) fn address(name: &str) -> Result<SocketAddrUnix, Errno> {
     SocketAddrUnix::new_abstract_name(name.as_bytes())
-}
-
-/// Returns the process and the user that the other end had when it connected or listened. A user of another user
-/// namespace appears as the overflow user.
-///
-/// This function calls libc, because for a process in another PID namespace the kernel reports the process ID zero,
-/// which rustix cannot represent.
-fn peer(socket: BorrowedFd<'_>) -> Option<libc::ucred> {
-    let mut credentials = MaybeUninit::<libc::ucred>::uninit();
-    let mut length = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: `credentials` has space for `length` bytes.
-    let result = unsafe {
-        let start = credentials.as_mut_ptr().cast();
-        libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED, start, &raw mut length)
-    };
-    if result != 0 || length as usize != size_of::<libc::ucred>() {
-        return None;
-    }
-    // SAFETY: the kernel has written all bytes of `credentials`.
-    Some(unsafe { credentials.assume_init() })
-}
-
-/// Whether the other end belongs to the user of this process.
-pub(crate) fn is_ours(socket: BorrowedFd<'_>) -> bool {
-    peer(socket).is_some_and(|peer| peer.uid == rustix::process::geteuid().as_raw())
-}
-
-/// Whether the other end belongs to this process.
-pub(crate) fn is_this_process(socket: BorrowedFd<'_>) -> bool {
-    peer(socket).is_some_and(|peer| peer.pid.cast_unsigned() == std::process::id())
 }
 
 pub(super) fn handshake(ring: u32) -> [u8; HANDSHAKE_LENGTH] {

@@ -4,6 +4,7 @@ pub(crate) mod addresses;
 pub(crate) mod changes;
 pub(crate) mod clock;
 pub(crate) mod cpu;
+pub(crate) mod credentials;
 pub(crate) mod datagram;
 pub(crate) mod descriptor;
 pub(crate) mod errno;
