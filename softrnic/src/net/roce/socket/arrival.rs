@@ -8,7 +8,7 @@ use crate::sys::datagram::{Datagram, Received};
 use crate::wire::address::Gid;
 
 /// The length of the base transport header, which all packets have.
-const BTH: usize = 12;
+pub(super) const BTH: usize = 12;
 
 /// A packet with the right ICRC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +43,8 @@ impl Arrival<'_> {
 #[derive(Debug)]
 pub(crate) struct Receiver {
     pub(super) received: Received,
+    /// The space for a packet that another process of this host has received.
+    pub(super) forwarded: Vec<u8>,
     numbering: Numbering,
 }
 
@@ -55,6 +57,8 @@ pub(crate) struct Dropped {
     pub(crate) malformed: AtomicU64,
     /// Datagrams that exceed the buffer.
     pub(crate) truncated: AtomicU64,
+    /// Packets for other processes of this host that these could not take, or for QPs that no process owns.
+    pub(crate) not_forwarded: AtomicU64,
 }
 
 /// What the control messages of a datagram contain.
@@ -68,7 +72,7 @@ struct Information {
 
 impl Receiver {
     pub(crate) fn new() -> Self {
-        Self { received: Received::new(), numbering: Numbering::new() }
+        Self { received: Received::new(), forwarded: Vec::new(), numbering: Numbering::new() }
     }
 
     /// Calls `arrived` for each intact packet of the received datagrams. `port` is the port of this end.

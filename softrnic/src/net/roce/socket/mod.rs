@@ -7,16 +7,19 @@
 //! - `batch`: packets to one destination, for one system call
 //! - `numbering`: the Identifications of peers, which the ICRC covers
 //! - `arrival`: received packets
+//! - `forward`: packets for QPs of other processes of this host
 //! - `self_test`: which Identification the kernel sends
 
 pub(crate) mod arrival;
 pub(crate) mod batch;
+mod forward;
 mod numbering;
 mod self_test;
 #[cfg(test)]
 pub(crate) mod tests;
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4, SocketAddrV6};
+use std::sync::atomic::Ordering;
 
 use rustix::io::Errno;
 use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery};
@@ -30,6 +33,7 @@ use crate::sys::udp;
 use crate::wire::address::Gid;
 use arrival::{Arrival, Dropped, Receiver};
 use batch::{Batch, Header, Route};
+use forward::Forwarding;
 use self_test::Outcome;
 
 /// The requested size of the receive buffers. `net.core.rmem_max` limits it.
@@ -47,6 +51,7 @@ pub(crate) struct Sockets {
     ipv6: Option<Descriptor>,
     /// Whether the kernel supports UDP_SEGMENT.
     has_segmentation: bool,
+    forwarding: Forwarding,
     dropped: Dropped,
 }
 
@@ -110,11 +115,16 @@ impl Sockets {
             }
             (ipv4, ipv6) => (logged(ipv4, "IPv4"), logged(ipv6, "IPv6")),
         };
-        Ok(Self { port, ipv4, ipv6, has_segmentation, dropped: Dropped::default() })
+        let forwarding = Forwarding::new(port).map_err(|errno| OpenError::new(port, "epoll_create", errno))?;
+        Ok(Self { port, ipv4, ipv6, has_segmentation, forwarding, dropped: Dropped::default() })
     }
 
-    /// Returns the sockets, which are readable when packets have arrived.
+    /// Returns the descriptors that are readable when packets have arrived.
     pub(crate) fn descriptors(&self) -> impl Iterator<Item = &Descriptor> {
+        self.sockets().chain([&self.forwarding.ready])
+    }
+
+    fn sockets(&self) -> impl Iterator<Item = &Descriptor> {
         self.ipv4.iter().chain(&self.ipv6)
     }
 
@@ -126,7 +136,7 @@ impl Sockets {
     /// Returns the size of the smallest receive buffer in bytes, as the kernel counts: a packet takes its length and
     /// several hundred bytes more.
     pub(crate) fn receive_buffer(&self) -> usize {
-        self.descriptors().map(|socket| sockopt::socket_recv_buffer_size(socket).unwrap_or(0)).min().unwrap_or(0)
+        self.sockets().map(|socket| sockopt::socket_recv_buffer_size(socket).unwrap_or(0)).min().unwrap_or(0)
     }
 
     /// Returns an empty batch. It has the space of a full one, so callers should use it again.
@@ -180,20 +190,41 @@ impl Sockets {
         }
     }
 
-    /// Calls `arrived` for each intact packet that has arrived. Returns the number of datagrams, which may consist of
-    /// several packets or of damaged ones. If it is not 0, more may have arrived. Never blocks.
+    /// Calls `arrived` for each intact packet that has arrived, here or at another process that has forwarded it. Returns
+    /// the number of datagrams, which may consist of several packets or of damaged ones. If it is not 0, more may have
+    /// arrived. Never blocks.
     pub(crate) fn receive(
         &self,
         receiver: &mut Receiver,
         mut arrived: impl FnMut(Arrival<'_>),
     ) -> Result<usize, Errno> {
         let mut result = Ok(0);
-        for socket in self.descriptors() {
+        for socket in self.sockets() {
             let received = receiver.received.receive(socket, 0);
             receiver.deliver(self.port, &self.dropped, &mut arrived);
             result = result.and_then(|sum| Ok(sum + received?));
         }
-        result
+        let malformed = || _ = self.dropped.malformed.fetch_add(1, Ordering::Relaxed);
+        let forwarded = self.forwarding.receive(&mut receiver.forwarded, malformed, arrived);
+        result.map(|sum| sum + forwarded)
+    }
+
+    /// Receives packets for a block of QP numbers that other processes of this user forward. The caller owns the block
+    /// until its process ends.
+    ///
+    /// # Errors
+    ///
+    /// EADDRINUSE if another process owns the block.
+    pub(crate) fn own(&self, block: u32) -> Result<(), Errno> {
+        self.forwarding.own(block)
+    }
+
+    /// Sends a packet to the process that owns the block of its QP. Drops it if there is no such process, or if its
+    /// queue is full.
+    pub(crate) fn forward(&self, arrival: &Arrival<'_>) {
+        if !self.forwarding.send(arrival) {
+            self.dropped.not_forwarded.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// Joins a multicast group at the interface with an address. The caller must join a group only once at each
@@ -229,7 +260,7 @@ impl Sockets {
     /// Returns the MTU of the interface with an address of this host; see [`path_mtu`].
     pub(crate) fn mtu(&self, source: Gid) -> Result<u32, Errno> {
         let interface = batch::interface(source).ok_or(Errno::ADDRNOTAVAIL)?;
-        udp::mtu(self.descriptors().next().ok_or(Errno::AFNOSUPPORT)?, interface)
+        udp::mtu(self.sockets().next().ok_or(Errno::AFNOSUPPORT)?, interface)
     }
 
     /// Returns the socket for packets between two addresses.

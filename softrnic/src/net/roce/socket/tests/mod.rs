@@ -1,5 +1,7 @@
 //! Tests over the loopback interface. Each test has its own port.
 
+mod processes;
+
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -122,7 +124,7 @@ fn until(mut is_so: impl FnMut() -> bool) {
     panic!("timed out");
 }
 
-/// Whether this host has this address. A test that does not run reports this.
+/// Whether this host has IPv6. A test or a part of it that does not run reports this.
 fn has_ipv6() -> bool {
     let has = UdpSocket::bind("[::1]:0").is_ok();
     if !has {
@@ -183,6 +185,37 @@ fn batches_arrive_without_segmentation() {
         assert!(seen.iter().map(|seen| (seen.psn, seen.payload.len())).eq([(0, 2048), (1, 2048), (2, 7)]));
     }
     assert_eq!(end.dropped(0), [0; 3]);
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "opens sockets")]
+fn batch_is_split_if_the_kernel_refuses_segments() {
+    let mut end = End::open();
+    // The kernel makes no segments without checksums.
+    udp::set(end.sockets.ipv4.as_ref().unwrap(), libc::SOL_SOCKET, libc::SO_NO_CHECK, 1).unwrap();
+    let mut batch = end.batch(&route("127.0.0.1", "127.0.0.2"), &[&[1; 64], &[2; 64], &[3; 7]]);
+    end.sockets.send(&mut batch).unwrap();
+    assert!(batch.is_empty());
+    assert!(end.receive(3).iter().map(|seen| (seen.psn, seen.payload.len())).eq([(0, 64), (1, 64), (2, 7)]));
+    assert_eq!(end.dropped(0), [0; 3]);
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "opens sockets")]
+fn ipv6_packet_without_checksum_arrives() {
+    if !has_ipv6() {
+        return;
+    }
+    let mut end = End::open();
+    let peer = UdpSocket::bind("[::1]:0").unwrap();
+    udp::set(&peer, libc::SOL_UDP, libc::UDP_NO_CHECK6_TX, 1).unwrap();
+    let (source_port, destination_port) = (peer.local_addr().unwrap().port(), end.port.number());
+    let flow = Flow { source: gid("::1"), destination: gid("::1"), source_port, destination_port };
+    let mut bytes = Vec::new();
+    packet(9).write(b"as rxe sends it.", &mut bytes);
+    bytes.extend(icrc(&flow, 0, &bytes));
+    peer.send_to(&bytes, ("::1", destination_port)).unwrap();
+    assert_eq!(end.receive(1)[0].psn, 9);
 }
 
 #[test]

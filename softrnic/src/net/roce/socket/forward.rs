@@ -1,0 +1,259 @@
+//! Packets for QPs of other processes of this host.
+//!
+//! The processes of a host share the UDP port, and the kernel selects one of them for each pair of addresses and ports.
+//! This process may so receive packets for QPs of other processes. Each process owns blocks of QP numbers (see
+//! `ipc/block.rs`), and listens at a socket name for each block. A process that receives a packet for a foreign block
+//! sends it there. The protocol recovers from packets that are dropped because a socket is full.
+//!
+//! The sockets are SOCK_SEQPACKET: unlike datagram sockets, both ends can check the user of the other end, and the queue
+//! is limited by its bytes instead of `net.unix.max_dgram_qlen`, which is 10 packets by default.
+//!
+//! A classic BPF program can select the process by the QP number (SO_ATTACH_REUSEPORT_CBPF), which saves this detour. It
+//! returns the index of a socket in its group, but the indexes change when a process ends, and the group has only one
+//! program. So the detour is necessary in any case.
+
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use rustc_hash::FxBuildHasher;
+use rustix::event::{Timespec, epoll};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt,
+};
+use smallvec::SmallVec;
+
+use super::arrival::{Arrival, BTH};
+use crate::sys::credentials::is_ours;
+use crate::sys::descriptor::Descriptor;
+use crate::sys::unpoisoned;
+use crate::wire::address::Gid;
+use crate::wire::packet::BLOCK;
+
+/// The length of the addresses before a packet: source, destination, source port, traffic class, and a zero.
+const HEADER: usize = 36;
+/// The largest message: a UDP datagram with the header.
+const LENGTH: usize = HEADER + (1 << 16);
+/// The backlog of a listener.
+const BACKLOG: i32 = 512;
+/// The requested size of the send buffer, which limits the packets that the owner has not received yet.
+/// `net.core.wmem_max` limits it.
+const SEND_BUFFER: usize = 4 << 20;
+/// The maximum numbers of sockets, and of packets of each, that one call handles.
+const SOCKETS: usize = 64;
+const PACKETS: usize = 64;
+/// The ID of the first connection in the epoll set. The ID of a listener is its block.
+const FIRST_CONNECTION: u64 = 1 << 32;
+
+/// The connections to the other processes of this user that use the port.
+#[derive(Debug)]
+pub(super) struct Forwarding {
+    port: u16,
+    /// The epoll descriptor with the listeners and the connections from other processes.
+    pub(super) ready: Descriptor,
+    /// Whether this process owns a block.
+    is_owner: AtomicBool,
+    incoming: Mutex<Incoming>,
+    /// The connections to the owners of blocks.
+    outgoing: Mutex<HashMap<u32, Descriptor, FxBuildHasher>>,
+}
+
+#[derive(Debug)]
+struct Incoming {
+    listeners: BTreeMap<u64, Descriptor>,
+    connections: BTreeMap<u64, Arc<Descriptor>>,
+    next: u64,
+}
+
+impl Forwarding {
+    pub(super) fn new(port: u16) -> Result<Self, Errno> {
+        let ready = Descriptor::open(|| epoll::create(epoll::CreateFlags::CLOEXEC))?;
+        let incoming = Incoming { listeners: BTreeMap::new(), connections: BTreeMap::new(), next: FIRST_CONNECTION };
+        Ok(Self {
+            port,
+            ready,
+            is_owner: AtomicBool::new(false),
+            incoming: Mutex::new(incoming),
+            outgoing: Mutex::default(),
+        })
+    }
+
+    /// Makes this process the owner of a block.
+    pub(super) fn own(&self, block: u32) -> Result<(), Errno> {
+        let listener = socket()?;
+        rustix::net::bind(&listener, &self.address(block)?)?;
+        rustix::net::listen(&listener, BACKLOG)?;
+        let id = u64::from(block);
+        epoll::add(&self.ready, &listener, epoll::EventData::new_u64(id), epoll::EventFlags::IN)?;
+        unpoisoned(self.incoming.lock()).listeners.insert(id, listener);
+        self.is_owner.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Sends a packet to the owner of the block of its QP. Returns whether it was sent.
+    pub(super) fn send(&self, arrival: &Arrival<'_>) -> bool {
+        let block = arrival.queue_pair() / BLOCK;
+        let mut outgoing = unpoisoned(self.outgoing.lock());
+        // The second attempt is for a process that took the block after its last owner has ended.
+        for _ in 0..2 {
+            let connection = match outgoing.entry(block) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(new) => match self.connect(block) {
+                    Ok(connection) => new.insert(connection),
+                    Err(_) => return false,
+                },
+            };
+            match send(connection, arrival) {
+                Ok(()) => return true,
+                Err(Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM | Errno::MSGSIZE) => return false,
+                Err(_) => drop(outgoing.remove(&block)),
+            }
+        }
+        false
+    }
+
+    /// Connects to the owner of a block, which must belong to the user of this process.
+    fn connect(&self, block: u32) -> Result<Descriptor, Errno> {
+        let connection = socket()?;
+        rustix::net::connect(&connection, &self.address(block)?)?;
+        if !is_ours(connection.as_fd()) {
+            return Err(Errno::PERM);
+        }
+        // This allows more packets in flight, but is not required.
+        _ = sockopt::set_socket_send_buffer_size(&connection, SEND_BUFFER);
+        Ok(connection)
+    }
+
+    /// Calls `arrived` for packets that other processes have sent here. Returns their number. A message that is no packet
+    /// counts, and increments `malformed`.
+    pub(super) fn receive(
+        &self,
+        buffer: &mut Vec<u8>,
+        mut malformed: impl FnMut(),
+        mut arrived: impl FnMut(Arrival<'_>),
+    ) -> usize {
+        if !self.is_owner.load(Ordering::Acquire) {
+            return 0;
+        }
+        buffer.resize(LENGTH, 0);
+        let mut count = 0;
+        // The callback runs without the lock, because it may use this object.
+        for (id, connection) in self.ready_connections() {
+            for _ in 0..PACKETS {
+                match rustix::net::recv(&*connection, &mut buffer[..], RecvFlags::DONTWAIT | RecvFlags::TRUNC) {
+                    Ok((length, _)) if length > 0 => {
+                        count += 1;
+                        match buffer.get(..length).and_then(parse) {
+                            Some(arrival) => arrived(arrival),
+                            None => malformed(),
+                        }
+                    }
+                    Err(Errno::AGAIN | Errno::INTR) => break,
+                    _ => {
+                        _ = epoll::delete(&self.ready, &*connection);
+                        unpoisoned(self.incoming.lock()).connections.remove(&id);
+                        break;
+                    }
+                }
+            }
+        }
+        count
+    }
+
+    /// Returns the connections from which packets have arrived, and accepts new ones.
+    fn ready_connections(&self) -> SmallVec<[(u64, Arc<Descriptor>); SOCKETS]> {
+        let mut connections = SmallVec::new();
+        let mut events = [const { MaybeUninit::uninit() }; SOCKETS];
+        let Ok((events, _)) = epoll::wait(&self.ready, &mut events, Some(&Timespec::default())) else {
+            return connections;
+        };
+        if events.is_empty() {
+            return connections;
+        }
+        let mut incoming = unpoisoned(self.incoming.lock());
+        for event in events {
+            let id = event.data.u64();
+            if id < FIRST_CONNECTION {
+                connections.extend(self.accept(&mut incoming, id));
+            } else {
+                connections.extend(incoming.connections.get(&id).map(|connection| (id, Arc::clone(connection))));
+            }
+        }
+        connections
+    }
+
+    /// Accepts a connection from a process of this user.
+    fn accept(&self, incoming: &mut Incoming, block: u64) -> Option<(u64, Arc<Descriptor>)> {
+        let listener = incoming.listeners.get(&block)?;
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let connection = Descriptor::open(|| rustix::net::accept_with(listener, flags)).ok()?;
+        if !is_ours(connection.as_fd()) {
+            return None;
+        }
+        let (id, connection) = (incoming.next, Arc::new(connection));
+        incoming.next += 1;
+        epoll::add(&self.ready, &*connection, epoll::EventData::new_u64(id), epoll::EventFlags::IN).ok()?;
+        incoming.connections.insert(id, Arc::clone(&connection));
+        Some((id, connection))
+    }
+
+    /// Returns the name of the listener of a block. The kernel frees it when the process ends.
+    fn address(&self, block: u32) -> Result<SocketAddrUnix, Errno> {
+        SocketAddrUnix::new_abstract_name(format!("softrnic/1/udp/{}/{block:x}", self.port).as_bytes())
+    }
+}
+
+fn socket() -> Result<Descriptor, Errno> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    Descriptor::open(|| rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None))
+}
+
+fn send(connection: &Descriptor, arrival: &Arrival<'_>) -> Result<(), Errno> {
+    let mut header = [0; HEADER];
+    header[..16].copy_from_slice(&arrival.source.0);
+    header[16..32].copy_from_slice(&arrival.destination.0);
+    header[32..34].copy_from_slice(&arrival.source_port.to_be_bytes());
+    header[34] = arrival.traffic_class;
+    let parts = [IoSlice::new(&header), IoSlice::new(arrival.bytes)];
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    rustix::net::sendmsg(connection, &parts, &mut SendAncillaryBuffer::default(), flags).map(drop)
+}
+
+/// Reads a message of [`send`]. The process that has sent it has checked the ICRC.
+fn parse(message: &[u8]) -> Option<Arrival<'_>> {
+    let (source, rest) = message.split_first_chunk()?;
+    let (destination, rest) = rest.split_first_chunk()?;
+    let (&[port, port_end, traffic_class, _], bytes) = rest.split_first_chunk()?;
+    let is_packet = bytes.len() >= BTH && bytes.len().is_multiple_of(4);
+    is_packet.then_some(Arrival {
+        source: Gid(*source),
+        destination: Gid(*destination),
+        source_port: u16::from_be_bytes([port, port_end]),
+        traffic_class,
+        bytes,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_messages_with_a_packet_are_read() {
+        let mut message: Vec<u8> = (0..100).collect();
+        let arrival = parse(&message).unwrap();
+        assert_eq!((arrival.source.0[0], arrival.destination.0[15]), (0, 31));
+        assert_eq!((arrival.source_port, arrival.traffic_class), (0x2021, 34));
+        assert_eq!(arrival.bytes, &message[36..]);
+        for length in [0, 15, 31, 35, 36, 47, 49] {
+            message.truncate(length.max(1));
+            assert_eq!(parse(&message[..length.min(message.len())]), None, "{length}");
+            message = (0..100).collect();
+        }
+    }
+}
