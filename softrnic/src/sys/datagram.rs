@@ -16,7 +16,7 @@ pub(crate) struct Name {
 }
 
 impl Name {
-    const EMPTY: Self = Self { bytes: [0; _], length: 0 };
+    const EMPTY: Self = Self { bytes: [0; size_of::<libc::sockaddr_in6>()], length: 0 };
 
     pub(crate) fn ipv4(address: Ipv4Addr, port: u16) -> Self {
         let mut name = Self::new(libc::AF_INET, port, size_of::<libc::sockaddr_in>());
