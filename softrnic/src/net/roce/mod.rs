@@ -8,8 +8,8 @@
 //! - `window`: how many packets may be in flight
 //! - `requests`: the requester's side of a reliable connection
 //! - `assembly`, `responses`: the responder's side
-//!
 //! - `unreliable`: both sides of an unreliable connection
+//! - `mad`, `cm_message`: the messages of the connection manager
 //!
 //! The following modules perform I/O, for the devices named `softroce...`:
 //!
@@ -18,14 +18,16 @@
 //! - `engine`: the links of the process, and the thread that serves them
 //!
 //! `simulator` tests both ends of a connection without I/O.
-#![allow(dead_code, reason = "the modules above these follow")]
+#![allow(dead_code, unused_imports, reason = "the modules above these follow")]
 
 mod assembly;
+pub(crate) mod cm_message;
 mod datagrams;
 pub(crate) mod engine;
 pub(crate) mod icrc;
 mod line;
 pub(crate) mod link;
+mod mad;
 pub(crate) mod packet;
 mod psn;
 mod requests;
