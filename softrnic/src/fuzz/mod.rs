@@ -13,6 +13,7 @@ pub use crate::cm::fuzz::connections;
 pub use crate::ipc::fuzz::handshake::handshake;
 pub use crate::ipc::fuzz::messages::messages;
 pub use crate::ipc::fuzz::session::session;
+pub use crate::net::roce::fuzz::{roce_messages, roce_packets};
 
 /// Parses the kernel's list of sockets. Any process can choose the names of its sockets, so the names are untrusted.
 pub fn names(list: &[u8]) -> bool {

@@ -7,13 +7,15 @@ use std::path::Path;
 
 use self::corpus::Target;
 
-const TARGETS: [(&str, Target); 6] = [
+const TARGETS: [(&str, Target); 8] = [
     ("handshake", super::handshake),
     ("session", super::session),
     ("messages", super::messages),
     ("connections", super::connections),
     ("names", super::names),
     ("devices", super::devices),
+    ("roce_packets", super::roce_packets),
+    ("roce_messages", super::roce_messages),
 ];
 
 #[test]

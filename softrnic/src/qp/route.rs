@@ -127,11 +127,6 @@ impl QueuePair {
         Ok(())
     }
 
-    /// Whether the QP needs a connection before it can receive.
-    pub(crate) fn needs_connection(&self) -> bool {
-        self.route.is_connection() && self.parts.service != Service::Iwarp
-    }
-
     /// Handles the end of the connection. Fails the oldest request if the peer has refused it, and flushes the other
     /// requests.
     pub(crate) fn connection_ended(&self, carrier: &Arc<dyn Carrier>, refusal: Option<Refusal>) {

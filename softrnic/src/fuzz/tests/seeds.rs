@@ -2,6 +2,7 @@
 
 use crate::cm::fuzz::seeds as cm;
 use crate::ipc::fuzz::seeds as ipc;
+use crate::net::roce::fuzz::seeds as roce;
 
 /// The path of an input in the corpus, and its bytes.
 type Seed = (String, Vec<u8>);
@@ -27,6 +28,6 @@ pub(super) fn all() -> Vec<Seed> {
     ] {
         add(path, text.as_bytes().to_vec());
     }
-    all.extend(ipc::all().chain(cm::all()).map(|(path, bytes)| (path.to_owned(), bytes)));
+    all.extend(ipc::all().chain(cm::all()).chain(roce::all()).map(|(path, bytes)| (path.to_owned(), bytes)));
     all
 }

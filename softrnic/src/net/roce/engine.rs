@@ -4,7 +4,7 @@
 //! events, the program serves them instead, see [`attendance`](crate::net::attendance).
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock, TryLockError};
@@ -24,12 +24,15 @@ use crate::net::attendance::{Attendance, Checks};
 use crate::sys::socket_set::{Reason, SocketSet, yield_if_empty};
 use crate::sys::thread::{Next, Reactor, Task};
 use crate::sys::unpoisoned;
+use crate::wire::packet::{BLOCK, MULTICAST_NUMBER};
 use crate::wire::transport::{Carrier, Deliver, Sockets};
 
 /// The maximum number of times that the sockets are read at once.
 const MAX_ROUNDS: usize = 8;
 /// The maximum number of batches that are kept for later packets.
 const MAX_BATCHES: usize = 4;
+/// The number of the QP of the general service interface. QP 0 does not exist on Ethernet.
+const GENERAL: u32 = 1;
 /// The bits of a P_Key without the membership.
 const PARTITION: u16 = 0x7fff;
 
@@ -48,6 +51,8 @@ pub(crate) struct Engine {
     batches: Mutex<Vec<Batch>>,
     /// The times at which links must be called.
     timers: Mutex<BinaryHeap<Reverse<(Instant, u32)>>>,
+    /// The blocks of QP numbers that belong to this process.
+    blocks: RwLock<BTreeSet<u32>>,
     attendance: Attendance,
 }
 
@@ -71,6 +76,7 @@ impl Engine {
             receiving: Mutex::new(None),
             batches: Mutex::new(Vec::new()),
             timers: Mutex::new(BinaryHeap::new()),
+            blocks: RwLock::new(BTreeSet::new()),
             attendance: Attendance::new(),
         }
     }
@@ -119,6 +125,7 @@ impl Engine {
     /// The reason why there are no sockets.
     pub(crate) fn connect(&'static self, ends: Ends) -> Result<Arc<Link>, OpenError> {
         let udp = self.start()?;
+        self.own(ends.number);
         let path = ends.path;
         let route = Route {
             source: path.source,
@@ -130,6 +137,18 @@ impl Engine {
         let link = Link::new(self, udp.header(&route), ends);
         unpoisoned(self.links.write()).insert(ends.number, Arc::clone(&link));
         Ok(link)
+    }
+
+    /// Receives the packets for the QP `number`, also if they arrive at another process of the host.
+    pub(crate) fn own(&self, number: u32) {
+        let block = number / BLOCK;
+        let is_new = unpoisoned(self.blocks.write()).insert(block);
+        if let Some(udp) = self.udp.get().filter(|_| is_new)
+            && let Err(error) = udp.own(block)
+        {
+            // Without other processes, all packets arrive here.
+            rdma_mummy_sys::log!(debug, "cannot receive packets that arrive at other processes: {error}");
+        }
     }
 
     /// Removes the connection of a QP.
@@ -223,7 +242,7 @@ impl Engine {
         let mut has_found = false;
         for _ in 0..MAX_ROUNDS {
             let Receiving { receiver, touched } = &mut *receiving;
-            match udp.receive(receiver, |arrival| self.arrived(&arrival, touched)) {
+            match udp.receive(receiver, |arrival| self.arrived(udp, &arrival, touched)) {
                 Ok(0) => break,
                 Ok(_) => has_found = true,
                 Err(error) => {
@@ -236,7 +255,12 @@ impl Engine {
         has_found
     }
 
-    fn arrived(&self, arrival: &Arrival<'_>, touched: &mut Vec<Arc<Link>>) {
+    fn arrived(&self, udp: &Udp, arrival: &Arrival<'_>, touched: &mut Vec<Arc<Link>>) {
+        let number = arrival.queue_pair();
+        let is_special = number <= GENERAL || number == MULTICAST_NUMBER;
+        if !is_special && !unpoisoned(self.blocks.read()).contains(&(number / BLOCK)) {
+            return udp.forward(arrival);
+        }
         let (packet, payload) = match Packet::read(arrival.bytes) {
             Ok(found) => found,
             Err(error) => {

@@ -24,6 +24,8 @@ mod assembly;
 pub(crate) mod cm_message;
 mod datagrams;
 pub(crate) mod engine;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 pub(crate) mod icrc;
 mod line;
 pub(crate) mod link;

@@ -8,12 +8,13 @@ use rdma_mummy_sys::{ibv_qp, ibv_qp_attr, ibv_qp_attr_mask as mask};
 use super::transition::{relevant, rule};
 use super::{Pair, attributes, show_state, state_from_c, state_to_c};
 use crate::net::roce::link::Ends;
-use crate::qp::{Attributes, QueuePair, State};
+use crate::qp::{Attributes, QueuePair, Reach, State};
 use crate::sys::errno::Errno;
 use crate::sys::unpoisoned;
 use crate::verbs::address_handle::path;
 use crate::verbs::failure;
 use crate::verbs::kind::Kind;
+use crate::wire::operation::Service;
 use crate::wire::transport::Dedicated;
 use crate::wiring;
 
@@ -72,8 +73,8 @@ fn modify(
             after.drain_notify = false;
         }
         attributes::apply(&mut after, attr, given, path)?;
-        if to == State::ReadyToReceive && from == State::Init && pair.needs_connection() {
-            pair.set_connection(connection(pair, &after)?)?;
+        if to == State::ReadyToReceive && from == State::Init {
+            reach_network(pair, &after)?;
         }
         match pair.change(from, to, after) {
             Ok(()) => return Ok(to),
@@ -81,6 +82,20 @@ fn modify(
             // The QP has failed since its state was read, so the attributes are checked again for the new state.
             Err(_) => {}
         }
+    }
+}
+
+/// Lets a QP of a device on a network reach its peers.
+fn reach_network(pair: &QueuePair, attributes: &Attributes) -> Result<(), Errno> {
+    match pair.parts().reach {
+        Reach::Connection if pair.parts().service != Service::Iwarp => {
+            pair.set_connection(connection(pair, attributes)?)
+        }
+        Reach::Carrier(_) => {
+            wiring::roce().own(pair.number());
+            Ok(())
+        }
+        Reach::Connection | Reach::Registry => Ok(()),
     }
 }
 

@@ -1,0 +1,6 @@
+//! See `softrnic::fuzz::roce_messages`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| {
+    softrnic::fuzz::roce_messages(input);
+});
