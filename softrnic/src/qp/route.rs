@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use rdma_mummy_sys::ibv_access_flags;
 
 use crate::qp::send::outcome::status_of;
-use crate::qp::{Attributes, PairEvent, QpRegistry, QueuePair, Reach, Service, State};
+use crate::qp::{Attributes, PairEvent, QpRegistry, QueuePair, Reach, State};
 use crate::sys::errno::Errno;
 use crate::sys::unpoisoned;
 use crate::wire::address::Path;

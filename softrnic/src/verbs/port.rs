@@ -9,11 +9,16 @@ use rdma_mummy_sys::{
 };
 
 use super::failure;
+use super::gid;
 use super::kind::Kind;
+use crate::net::roce::socket;
 use crate::sys::errno::Errno;
 use crate::wire::condition::Condition;
 use crate::wire::limits;
+use crate::wire::transport::Fabric;
 
+/// The path MTU of an interface with an unknown MTU: the one of Ethernet.
+const SMALL_MTU: u32 = 1024;
 /// The port number.
 pub(crate) const PORT: u8 = 1;
 /// The only partition key: the default partition with full membership.
@@ -31,11 +36,24 @@ const DISABLED: u8 = 3;
 // The reported MTU must equal the MTU that limits datagrams and by which QPs count packets.
 const _: () = assert!(limits::MTU == 4096);
 
+/// Returns the path MTU of a device in bytes. On a network, it is that of the interface with the first GID.
+pub(super) fn mtu(kind: &Kind) -> u32 {
+    match kind.fabric {
+        Fabric::Roce => {
+            let interface = gid::by_index(0).and_then(|gid| socket::mtu(gid).ok());
+            interface.map_or(SMALL_MTU, |mtu| socket::path_mtu(mtu, socket::HEADERS))
+        }
+        Fabric::Host | Fabric::Iwarp => 128 << kind.limits.active_mtu.0,
+    }
+}
+
 pub(super) fn attributes(kind: &Kind, is_down: bool) -> ibv_port_attr {
+    // The codes of the MTUs are the logarithms of 256, 512 and so on, plus one.
+    let active_mtu = ibv_mtu(mtu(kind).ilog2() - 7);
     ibv_port_attr {
         state: if is_down { ibv_port_state::IBV_PORT_DOWN } else { ibv_port_state::IBV_PORT_ACTIVE },
         max_mtu: ibv_mtu::IBV_MTU_4096,
-        active_mtu: kind.limits.active_mtu,
+        active_mtu,
         gid_tbl_len: kind.gids as c_int,
         port_cap_flags: kind.port_capabilities,
         max_msg_sz: kind.limits.max_msg_size,

@@ -102,7 +102,7 @@ impl Engine {
                 self.udp.get_or_init(|| udp)
             }
         };
-        self.serve_by_thread(udp).map_err(|errno| OpenError::thread(errno))?;
+        self.serve_by_thread(udp).map_err(OpenError::thread)?;
         self.has_started.store(true, Ordering::Release);
         Ok(udp)
     }

@@ -80,6 +80,12 @@ fn data(work: usize, length: u64) -> Vec<u8> {
     (0..length).map(|at| (at.wrapping_mul(31) >> 3) as u8 ^ work as u8).collect()
 }
 
+/// Copies a payload, as a carrier does.
+fn read(payload: &[u8], to: &mut Vec<u8>) -> Result<(), Stuck> {
+    to.extend_from_slice(payload);
+    Ok(())
+}
+
 impl End {
     fn new(mtu: u32, psn: u32, peer_psn: u32, depth: usize, works: Vec<(Operation, u64)>, now: Instant) -> Self {
         let line = Line { mtu, service: Service::ReliableConnection, destination: 9 };
@@ -117,7 +123,7 @@ impl End {
             reading: Vec::new(),
             originals: Vec::new(),
             failure: None,
-            memory: (0..MEMORY).map(|at| (at * 7 >> 2) as u8).collect(),
+            memory: (0..MEMORY).map(|at| ((at * 7) >> 2) as u8).collect(),
             word: 0,
             expected: peer_psn,
             message: None,
@@ -143,7 +149,7 @@ impl End {
             let part = Part { number: 9, request, offset: self.passed, length: bytes, attempt: self.attempt };
             let all = data(self.posted, total);
             let payload = &all[self.passed as usize..][..bytes as usize];
-            if self.requests.add(&part, |to| Ok(to.extend_from_slice(payload))) == Err(Stuck::Full) {
+            if self.requests.add(&part, |to| read(payload, to)) == Err(Stuck::Full) {
                 return;
             }
             assert!(self.requests.is_sound(), "after {part:?}: {}", self.requests.summary());
@@ -216,7 +222,7 @@ impl End {
 
     fn reply(&mut self, part: &Part, kind: ResponseKind, payload: &[u8]) -> bool {
         let response = Response { number: 9, source_number: 9, psn: part.request.psn, attempt: 0, kind };
-        self.responses.respond(&response, |to| Ok(to.extend_from_slice(payload))).is_ok()
+        self.responses.respond(&response, |to| read(payload, to)).is_ok()
     }
 
     /// Handles a part if it belongs to the message that is due.
@@ -430,7 +436,7 @@ fn works(rng: &mut fastrand::Rng, count: usize) -> Vec<(Operation, u64)> {
 /// Checks that the peer has seen each work of this end exactly once, in order.
 fn check(seed: u64, from: &End, to: &End) {
     assert_eq!(from.failure, None, "seed {seed}");
-    let mut memory = (0..MEMORY).map(|at| (at * 7 >> 2) as u8).collect::<Vec<_>>();
+    let mut memory = (0..MEMORY).map(|at| ((at * 7) >> 2) as u8).collect::<Vec<_>>();
     let (mut received, mut read, mut adds) = (Vec::new(), Vec::new(), 0);
     for (index, (operation, length)) in from.works.iter().enumerate() {
         match *operation {

@@ -23,6 +23,7 @@ use crate::verbs::failure;
 use crate::verbs::kind::Kind;
 use crate::verbs::limits::Limits;
 use crate::verbs::object::Object;
+use crate::verbs::port;
 use crate::verbs::protection_domain::ProtectionDomain;
 use crate::verbs::shared_receive_queue::SharedReceiveQueue;
 use crate::verbs::xrc_domain::XrcDomain;
@@ -163,7 +164,10 @@ unsafe fn create(
         max_send_wr: cap.max_send_wr,
         max_send_sge: cap.max_send_sge,
         max_inline: cap.max_inline_data,
-        max_message: kind.limits.max_message(service),
+        max_message: match service {
+            Service::UnreliableDatagram => kind.limits.max_message(service).min(port::mtu(kind)),
+            _ => kind.limits.max_message(service),
+        },
         signals_all: requested.sq_sig_all != 0,
         events: Box::new(Arc::clone(&handles)),
         // SAFETY: guaranteed by the caller; the device belongs to this provider.

@@ -185,7 +185,7 @@ impl Sockets {
     fn send_error(&self, error: Errno, batch: &Batch) -> SendError {
         match error {
             Errno::AGAIN | Errno::NOBUFS | Errno::INTR => SendError::Full,
-            Errno::MSGSIZE => SendError::TooLong { mtu: self.mtu(batch.flow.source).ok() },
+            Errno::MSGSIZE => SendError::TooLong { mtu: mtu(batch.flow.source).ok() },
             error => SendError::Route(error),
         }
     }
@@ -257,12 +257,6 @@ impl Sockets {
         Ok((self.socket(source, group)?, batch::interface(source).ok_or(Errno::ADDRNOTAVAIL)?))
     }
 
-    /// Returns the MTU of the interface with an address of this host; see [`path_mtu`].
-    pub(crate) fn mtu(&self, source: Gid) -> Result<u32, Errno> {
-        let interface = batch::interface(source).ok_or(Errno::ADDRNOTAVAIL)?;
-        udp::mtu(self.sockets().next().ok_or(Errno::AFNOSUPPORT)?, interface)
-    }
-
     /// Returns the socket for packets between two addresses.
     fn socket(&self, source: Gid, destination: Gid) -> Result<&Descriptor, Errno> {
         let socket = match (source.ipv4(), destination.ipv4()) {
@@ -272,6 +266,12 @@ impl Sockets {
         };
         socket.as_ref().ok_or(Errno::AFNOSUPPORT)
     }
+}
+
+/// Returns the MTU of the interface with an address of this host; see [`path_mtu`].
+pub(crate) fn mtu(source: Gid) -> Result<u32, Errno> {
+    let interface = batch::interface(source).ok_or(Errno::ADDRNOTAVAIL)?;
+    udp::mtu(ipv4().or_else(|_| ipv6())?, interface)
 }
 
 /// Returns the largest path MTU of InfiniBand for an interface with this MTU. `headers` is [`HEADERS`] or

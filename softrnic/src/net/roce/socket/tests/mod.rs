@@ -354,8 +354,8 @@ fn errors_name_their_cause() {
 fn path_mtu_follows_from_the_interface() {
     let end = End::open();
     let loopback = std::fs::read_to_string("/sys/class/net/lo/mtu").unwrap().trim().parse();
-    assert_eq!(end.sockets.mtu(gid("127.0.0.2")), Ok(loopback.unwrap()));
-    assert_eq!(end.sockets.mtu(gid("203.0.113.9")), Err(Errno::ADDRNOTAVAIL));
+    assert_eq!(mtu(gid("127.0.0.2")), Ok(loopback.unwrap()));
+    assert_eq!(mtu(gid("203.0.113.9")), Err(Errno::ADDRNOTAVAIL));
     assert!(end.sockets.receive_buffer() > 4096);
     let mtus = [65_536, 9000, 4176, 4175, 1500, 1104, 1103, 300, 0].map(|mtu| path_mtu(mtu, HEADERS));
     assert_eq!(mtus, [4096, 4096, 4096, 2048, 1024, 1024, 512, 256, 256]);

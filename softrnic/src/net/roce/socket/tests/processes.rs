@@ -62,7 +62,7 @@ fn owner_of_block_2() {
         sockets
             .receive(&mut receiver, |arrival| {
                 serve(&sockets, &arrival, 2, |packet, payload| {
-                    batch.restart(&route("127.0.0.2", "127.0.0.1"));
+                    batch.restart(&sockets.header(&route("127.0.0.2", "127.0.0.1")));
                     batch.add(&Packet { destination: BLOCK + 1, ..packet }, payload).unwrap();
                     sockets.send(&mut batch).unwrap();
                 })
