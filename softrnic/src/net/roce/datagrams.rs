@@ -51,21 +51,7 @@ impl Carrier for Datagrams {
         };
         let mut bytes = Vec::new();
         append(payload, part.length, &mut bytes)?;
-        let Some(header) = self.0.header(&route) else { return Ok(()) };
-        let mut batch = self.0.batch(&header);
-        if batch.add(&packet, &bytes).is_ok() {
-            for _ in 0..TRIES {
-                match self.0.send(&mut batch) {
-                    Ok(()) => break,
-                    Err(SendError::Full) => thread::yield_now(),
-                    Err(error) => {
-                        rdma_mummy_sys::log!(debug, "QP {:#x}: a datagram is lost: {error}", request.source_number);
-                        break;
-                    }
-                }
-            }
-        }
-        self.0.keep(batch);
+        send(self.0, &route, &packet, &bytes);
         Ok(())
     }
 
@@ -74,6 +60,25 @@ impl Carrier for Datagrams {
     fn taken(&self) -> u64 {
         0
     }
+}
+
+/// Sends a datagram. It is dropped if the socket stays full.
+pub(super) fn send(engine: &Engine, route: &Route, packet: &Packet, bytes: &[u8]) {
+    let Some(header) = engine.header(route) else { return };
+    let mut batch = engine.batch(&header);
+    if batch.add(packet, bytes).is_ok() {
+        for _ in 0..TRIES {
+            match engine.send(&mut batch) {
+                Ok(()) => break,
+                Err(SendError::Full) => thread::yield_now(),
+                Err(error) => {
+                    rdma_mummy_sys::log!(debug, "a datagram to QP {:#x} is lost: {error}", packet.destination);
+                    break;
+                }
+            }
+        }
+    }
+    engine.keep(batch);
 }
 
 /// Receives nothing: the carrier that is passed with datagrams that have arrived. No response is sent.

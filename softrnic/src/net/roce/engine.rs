@@ -16,13 +16,14 @@ use rustix::io::Errno;
 
 use super::datagrams::{self, Datagrams};
 use super::link::{Ends, Link};
+use super::management::{self, Arrived, Inbox};
 use super::packet::{Packet, Transport};
 use super::socket::arrival::{Arrival, Receiver};
 use super::socket::batch::{Batch, Header, Route};
 use super::socket::{OpenError, SendError, Sockets as Udp};
 use crate::net::attendance::{Attendance, Checks};
 use crate::sys::socket_set::{Reason, SocketSet, yield_if_empty};
-use crate::sys::thread::{Next, Reactor, Task};
+use crate::sys::thread::{Next, Place, Reactor, Task};
 use crate::sys::unpoisoned;
 use crate::wire::packet::{BLOCK, MULTICAST_NUMBER};
 use crate::wire::transport::{Carrier, Deliver, Sockets};
@@ -31,8 +32,6 @@ use crate::wire::transport::{Carrier, Deliver, Sockets};
 const MAX_ROUNDS: usize = 8;
 /// The maximum number of batches that are kept for later packets.
 const MAX_BATCHES: usize = 4;
-/// The number of the QP of the general service interface. QP 0 does not exist on Ethernet.
-const GENERAL: u32 = 1;
 /// The bits of a P_Key without the membership.
 const PARTITION: u16 = 0x7fff;
 
@@ -54,6 +53,7 @@ pub(crate) struct Engine {
     /// The blocks of QP numbers that belong to this process.
     blocks: RwLock<BTreeSet<u32>>,
     attendance: Attendance,
+    inbox: Inbox,
 }
 
 #[derive(Debug)]
@@ -78,6 +78,7 @@ impl Engine {
             timers: Mutex::new(BinaryHeap::new()),
             blocks: RwLock::new(BTreeSet::new()),
             attendance: Attendance::new(),
+            inbox: Inbox::new(),
         }
     }
 
@@ -163,6 +164,21 @@ impl Engine {
     /// Returns the carrier of datagrams.
     pub(crate) fn datagrams(&'static self) -> Arc<dyn Carrier> {
         Arc::new(Datagrams(self))
+    }
+
+    /// Wakes a task when a management datagram arrives, see [`next_management`](Self::next_management).
+    pub(crate) fn manage(&self, place: Place) {
+        self.inbox.open(place);
+    }
+
+    /// Returns the first management datagram that has arrived.
+    pub(crate) fn next_management(&self) -> Option<Arrived> {
+        self.inbox.next()
+    }
+
+    /// Sends a management datagram.
+    pub(crate) fn send_management(&self, route: &Route, bytes: &[u8]) {
+        datagrams::send(self, route, &management::packet(), bytes);
     }
 
     /// Returns an empty batch.
@@ -257,7 +273,8 @@ impl Engine {
 
     fn arrived(&self, udp: &Udp, arrival: &Arrival<'_>, touched: &mut Vec<Arc<Link>>) {
         let number = arrival.queue_pair();
-        let is_special = number <= GENERAL || number == MULTICAST_NUMBER;
+        // QP 0 does not exist on Ethernet.
+        let is_special = number <= management::NUMBER || number == MULTICAST_NUMBER;
         if !is_special && !unpoisoned(self.blocks.read()).contains(&(number / BLOCK)) {
             return udp.forward(arrival);
         }
@@ -272,6 +289,9 @@ impl Engine {
             return;
         }
         if let Transport::Datagram { key, source } = packet.transport {
+            if packet.destination == management::NUMBER {
+                return self.inbox.arrived(arrival, &packet, payload, (key, source));
+            }
             return datagrams::arrived(self.deliver, arrival, &packet, payload, (key, source));
         }
         let last = touched.last().filter(|link| link.number() == packet.destination).cloned();

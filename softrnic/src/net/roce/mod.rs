@@ -10,10 +10,12 @@
 //! - `assembly`, `responses`: the responder's side
 //! - `unreliable`: both sides of an unreliable connection
 //! - `mad`, `cm_message`: the messages of the connection manager
+//! - `connect`: the set-up and the end of a connection by these messages
 //!
 //! The following modules perform I/O, for the devices named `softroce...`:
 //!
 //! - `socket`: the UDP sockets, which are independent of the state machines
+//! - `management`: the datagrams to QP 1, which the connection manager handles
 //! - `link`: the carrier of a QP; `datagrams`: the carrier of all datagrams
 //! - `engine`: the links of the process, and the thread that serves them
 //!
@@ -22,6 +24,7 @@
 
 mod assembly;
 pub(crate) mod cm_message;
+pub(crate) mod connect;
 mod datagrams;
 pub(crate) mod engine;
 #[cfg(any(test, fuzzing))]
@@ -30,6 +33,7 @@ pub(crate) mod icrc;
 mod line;
 pub(crate) mod link;
 mod mad;
+pub(crate) mod management;
 pub(crate) mod packet;
 mod psn;
 mod requests;

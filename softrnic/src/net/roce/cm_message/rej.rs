@@ -27,6 +27,13 @@ impl Information {
 
     pub(crate) const NONE: Self = Self { length: 0, bytes: [0; Self::LENGTH] };
 
+    /// Returns the GUID of the sender's device, by which the peer finds a request whose id is not its own.
+    pub(crate) fn guid(guid: u64) -> Self {
+        let mut bytes = [0; Self::LENGTH];
+        bytes[..8].copy_from_slice(&guid.to_be_bytes());
+        Self { length: 8, bytes }
+    }
+
     pub(super) fn new(length: u8, bytes: [u8; Self::LENGTH]) -> Result<Self, Malformed> {
         if usize::from(length) > Self::LENGTH {
             return Err(Malformed("the additional information is longer than its field"));

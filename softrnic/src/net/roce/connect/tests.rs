@@ -1,0 +1,256 @@
+use super::*;
+use crate::net::roce::cm_message::{Ece, PrimaryPath, TransportService};
+use crate::net::roce::connect::received::rejection;
+use crate::wire::address::Gid;
+
+pub(super) const GUID: u64 = 0x0200_0000_0000_0001;
+pub(super) const REQ: Req = Req {
+    local_id: 0x101,
+    ece: Ece { vendor: 0, options: 0 },
+    service: 0x0106_1234,
+    guid: GUID,
+    qkey: 0,
+    qp_number: 0x11,
+    responder_resources: 1,
+    initiator_depth: 2,
+    remote_response_timeout: 20,
+    local_response_timeout: 20,
+    service_type: TransportService::Reliable,
+    has_flow_control: false,
+    starting_psn: 5,
+    retry_count: 7,
+    rnr_retry_count: 7,
+    partition: 0xffff,
+    mtu: 3,
+    max_cm_retries: 15,
+    has_srq: false,
+    path: PrimaryPath {
+        local: Gid::ZERO,
+        remote: Gid::ZERO,
+        flow_label: 0,
+        packet_rate: 3,
+        traffic_class: 0,
+        hop_limit: 64,
+        service_level: 0,
+        is_subnet_local: false,
+        ack_timeout: 14,
+    },
+    private: [1; Req::PRIVATE],
+};
+pub(super) const REP: Rep = Rep {
+    ids: Ids { local: 0, remote: 0 },
+    ece: Ece { vendor: 0, options: 0 },
+    qkey: 0,
+    qp_number: 0x22,
+    starting_psn: 6,
+    responder_resources: 2,
+    initiator_depth: 1,
+    ack_delay: 15,
+    failover: 0,
+    has_flow_control: false,
+    rnr_retry_count: 7,
+    has_srq: false,
+    guid: GUID,
+    private: [2; Rep::PRIVATE],
+};
+pub(super) const OTHER_ID: u32 = 0x202;
+const TRANSACTION: u64 = 9;
+
+fn messages(end: &mut Connection) -> Vec<(u64, Message)> {
+    std::iter::from_fn(|| end.next_message()).collect()
+}
+
+fn events(end: &mut Connection) -> Vec<Event> {
+    std::iter::from_fn(|| end.next_event()).collect()
+}
+
+/// Passes all messages of an end to the other one.
+fn pass(from: &mut Connection, to: &mut Connection, now: Instant) -> usize {
+    let messages = messages(from);
+    messages.iter().for_each(|(transaction, message)| to.received(*transaction, message, now));
+    messages.len()
+}
+
+fn requested(now: Instant) -> [Connection; 2] {
+    let mut one = Connection::request(REQ, TRANSACTION, Duration::ZERO, now);
+    assert_eq!(messages(&mut one), [(TRANSACTION, Message::Req(REQ))]);
+    [one, Connection::requested(OTHER_ID, TRANSACTION, &REQ, GUID, now)]
+}
+
+fn connected(now: Instant) -> [Connection; 2] {
+    let [mut one, mut other] = requested(now);
+    other.accept(REP, now);
+    pass(&mut other, &mut one, now);
+    let ids = Ids { local: OTHER_ID, remote: REQ.local_id };
+    assert_eq!(events(&mut one), [Event::Replied(Box::new(Rep { ids, ..REP }))]);
+    one.ready();
+    pass(&mut one, &mut other, now);
+    assert_eq!(events(&mut other), [Event::Established]);
+    [one, other]
+}
+
+#[test]
+fn request_is_repeated_until_it_times_out() {
+    let start = Instant::now();
+    let [mut one, _] = requested(start);
+    let (mut now, mut count) = (start, 0);
+    while let Some(deadline) = one.deadline() {
+        one.expired(deadline - Duration::from_nanos(1));
+        assert!(messages(&mut one).is_empty());
+        now = deadline;
+        one.expired(now);
+        count += messages(&mut one).len();
+    }
+    assert!(now >= start + TIMEOUT && now <= start + TIMEOUT + MAX_INTERVAL, "{:?}", now - start);
+    assert!((15..25).contains(&count), "{count}");
+    assert_eq!(events(&mut one), [Event::TimedOut]);
+    assert!(one.is_closed());
+}
+
+#[test]
+fn duplicate_request_is_deferred_and_then_gets_the_reply_again() {
+    let now = Instant::now();
+    let [mut one, mut other] = requested(now);
+    other.received(TRANSACTION, &Message::Req(REQ), now);
+    assert_eq!(pass(&mut other, &mut one, now), 1);
+    assert!(one.deadline().is_some_and(|deadline| deadline > now + Duration::from_secs(8)), "the peer is late");
+    other.accept(REP, now);
+    assert_eq!(messages(&mut other).len(), 1);
+    other.received(TRANSACTION, &Message::Req(REQ), now);
+    assert!(matches!(messages(&mut other)[..], [(TRANSACTION, Message::Rep(_))]));
+}
+
+#[test]
+fn duplicate_reply_gets_the_confirmation_again() {
+    let now = Instant::now();
+    let [mut one, mut other] = requested(now);
+    other.accept(REP, now);
+    pass(&mut other, &mut one, now);
+    one.ready();
+    assert_eq!(messages(&mut one).len(), 1, "RTU is lost");
+    let repeated = other.deadline().unwrap();
+    other.expired(repeated);
+    pass(&mut other, &mut one, repeated);
+    pass(&mut one, &mut other, repeated);
+    assert_eq!(events(&mut other), [Event::Established]);
+    assert_eq!(other.deadline(), None);
+}
+
+#[test]
+fn request_without_listener_is_repeated_for_a_short_time() {
+    let now = Instant::now();
+    let mut one = Connection::request(REQ, TRANSACTION, Duration::from_millis(100), now);
+    messages(&mut one);
+    let refused = rejection(REQ.local_id, reason::NO_LISTENER);
+    one.received(TRANSACTION, &refused, now);
+    assert_eq!(one.deadline(), Some(now + RETRY_INTERVAL));
+    one.expired(now + RETRY_INTERVAL);
+    assert_eq!(messages(&mut one).len(), 1);
+    one.received(TRANSACTION, &refused, now + Duration::from_millis(100));
+    assert!(matches!(events(&mut one)[..], [Event::Rejected(ref rej)] if rej.reason == reason::NO_LISTENER));
+}
+
+#[test]
+fn rejection_has_the_data_of_the_program_and_is_repeated() {
+    let now = Instant::now();
+    let [mut one, mut other] = requested(now);
+    other.reject(28, b"no", now);
+    assert_eq!(messages(&mut other).len(), 1, "REJ is lost");
+    other.received(TRANSACTION, &Message::Req(REQ), now);
+    pass(&mut other, &mut one, now);
+    let event = events(&mut one);
+    assert!(matches!(event[..], [Event::Rejected(ref rej)] if rej.reason == 28 && rej.private.starts_with(b"no\0")));
+    other.expired(other.deadline().unwrap());
+    assert!(one.is_closed() && other.is_closed());
+}
+
+#[test]
+fn withdrawn_request_is_found_without_the_id_of_the_peer() {
+    let now = Instant::now();
+    let [mut one, mut other] = requested(now);
+    one.reject(reason::TIMEOUT, &[], now);
+    pass(&mut one, &mut other, now);
+    assert!(matches!(events(&mut other)[..], [Event::Rejected(_)]));
+}
+
+#[test]
+fn disconnection_is_confirmed_at_once_and_again() {
+    let now = Instant::now();
+    let [mut one, mut other] = connected(now);
+    one.disconnect(now);
+    let dreq = messages(&mut one);
+    for _ in 0..2 {
+        other.received(dreq[0].0, &dreq[0].1, now);
+        assert!(matches!(messages(&mut other)[..], [(transaction, Message::Drep(_))] if transaction == dreq[0].0));
+    }
+    other.received(dreq[0].0, &dreq[0].1, now);
+    pass(&mut other, &mut one, now);
+    assert_eq!((events(&mut one), events(&mut other)), (vec![Event::Disconnected], vec![Event::Disconnected]));
+    // The ids are those of an earlier connection.
+    other.received(TRANSACTION, &Message::Req(REQ), now);
+    assert!(matches!(messages(&mut other)[..], [(_, Message::Rej(rej))] if rej.reason == reason::STALE));
+}
+
+#[test]
+fn forged_messages_are_ignored() {
+    let now = Instant::now();
+    let [_, mut other] = connected(now);
+    let ids = Ids { local: REQ.local_id, remote: OTHER_ID };
+    let dreq = |ids, remote_qp_number| Message::Dreq(Dreq { ids, remote_qp_number, private: [0; Dreq::PRIVATE] });
+    for forged in [
+        dreq(ids, REP.qp_number + 1),
+        dreq(Ids { local: ids.local + 1, ..ids }, REP.qp_number),
+        dreq(Ids { remote: ids.remote + 1, ..ids }, REP.qp_number),
+        Message::Rej(Rej {
+            ids: Ids { local: 1, remote: OTHER_ID },
+            subject: Subject::Rep,
+            reason: 28,
+            information: Information::NONE,
+            private: [0; Rej::PRIVATE],
+        }),
+        Message::Rep(Rep { ids, ..REP }),
+    ] {
+        other.received(TRANSACTION, &forged, now);
+        assert_eq!((events(&mut other), messages(&mut other)), (vec![], vec![]), "{forged:?}");
+    }
+    other.received(TRANSACTION, &dreq(ids, REP.qp_number), now);
+    assert_eq!(events(&mut other), [Event::Disconnected]);
+}
+
+#[test]
+fn disconnection_without_response_ends() {
+    let now = Instant::now();
+    let [mut one, _] = connected(now);
+    one.disconnect(now);
+    while !one.is_closed() {
+        one.expired(one.deadline().unwrap());
+    }
+    assert_eq!(events(&mut one), [Event::Disconnected]);
+}
+
+#[test]
+fn service_is_resolved_despite_losses() {
+    let now = Instant::now();
+    let req = SidrReq { request_id: 7, partition: 0xffff, service: 1, private: [3; SidrReq::PRIVATE] };
+    let mut one = Connection::resolve(req, TRANSACTION, now);
+    let mut other = Connection::asked(OTHER_ID, TRANSACTION, &req, now);
+    messages(&mut one);
+    let rep = SidrRep {
+        request_id: 0,
+        status: 0,
+        ece: Ece { vendor: 0, options: 0 },
+        qp_number: 3,
+        service: 1,
+        qkey: 4,
+        information: Information::NONE,
+        private: [5; SidrRep::PRIVATE],
+    };
+    other.answer(rep, now);
+    messages(&mut other);
+    let again = one.deadline().unwrap();
+    one.expired(again);
+    pass(&mut one, &mut other, again);
+    pass(&mut other, &mut one, again);
+    assert_eq!(events(&mut one), [Event::Resolved(Box::new(SidrRep { request_id: 7, ..rep }))]);
+    assert!(one.is_closed());
+}
