@@ -99,22 +99,24 @@ fn is_local(ip: IpAddr) -> bool {
 }
 
 /// Returns the source and the destination address for a connection to `to`, and the fabric. If the address belongs to
-/// this host, the RoCE device is preferred, because it is faster. Returns `ENETUNREACH` if no device
-/// or no route exists.
+/// this host, a device that shares memory is preferred, because it is faster. Otherwise it is the first device that
+/// reaches other hosts. Returns `ENETUNREACH` if no device or no route exists.
 fn route_to(to: SocketAddr, may_be_iwarp: bool) -> Result<(IpAddr, SocketAddr, Fabric), Errno> {
     let mut to = to;
     if to.ip().to_canonical().is_unspecified() {
         to.set_ip(if to.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() });
     }
+    let reaching = device::reaching(|fabric| fabric != Fabric::Iwarp || may_be_iwarp);
+    let nearest = if device::exists(Fabric::Host) { Fabric::Host } else { reaching.unwrap_or(Fabric::Host) };
     if gid(to.ip()).is_multicast() {
-        return Ok((source_for(to), to, Fabric::Host));
+        return Ok((source_for(to), to, nearest));
     }
-    match is_local(to.ip()) {
-        true if may_be_iwarp && !device::exists(Fabric::Host) => Ok((to.ip(), to, Fabric::Iwarp)),
-        true => Ok((to.ip(), to, Fabric::Host)),
-        false if may_be_iwarp => Ok((routed(to).ok_or(Errno(libc::ENETUNREACH))?, to, Fabric::Iwarp)),
-        false => Err(Errno(libc::ENETUNREACH)),
+    if is_local(to.ip()) {
+        return Ok((to.ip(), to, nearest));
     }
+    let unreachable = Errno(libc::ENETUNREACH);
+    let fabric = reaching.ok_or(unreachable)?;
+    Ok((routed(to).ok_or(unreachable)?, to, fabric))
 }
 
 /// Returns the source address that the kernel would use for a destination, or `None` if there is no route.
@@ -147,11 +149,12 @@ impl World {
             return Err(Errno::INVALID);
         }
         let fabric = self.id(id)?.fabric;
-        let open = device::first(if device::exists(Fabric::Host) { fabric } else { Fabric::Iwarp })?;
+        let known = Some(fabric).filter(|&fabric| device::exists(fabric));
+        let open = device::first(known.or_else(|| device::reaching(|_| true)).ok_or(Errno(libc::ENODEV))?)?;
         // SAFETY: the identifier is alive.
         unsafe {
-            // `rdma_bind_addr` may have bound the identifier to the RoCE device, before the destination was known.
-            if (*c).verbs.is_null() || fabric == Fabric::Iwarp && (*c).qp.is_null() {
+            // `rdma_bind_addr` may have bound the identifier to another device, before the destination was known.
+            if (*c).verbs.is_null() || fabric != Fabric::Host && (*c).qp.is_null() {
                 ((*c).verbs, (*c).pd, (*c).port_num) = (open.context, open.pd, PORT);
             }
         }

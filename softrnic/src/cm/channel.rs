@@ -180,7 +180,7 @@ impl World {
     }
 
     /// Returns the place in the thread. The first call takes it.
-    fn place(&mut self) -> Result<Place, Errno> {
+    pub(super) fn place(&mut self) -> Result<Place, Errno> {
         let place = match self.place {
             Some(place) => place,
             None => Reactor::of_process().add(|_| Ok(Box::new(Turns::default()))).map_err(system)?,
@@ -419,6 +419,8 @@ impl Task for Turns {
     }
 
     fn turn(&mut self) -> Next {
+        let retry = || Some(Instant::now() + RETRY);
+        let due = try_world().map_or_else(retry, |mut world| world.attend_roce());
         let mut early = Vec::new();
         while let Some(&channel) = self.ready.last() {
             // A program may hold the lock for long, for example while it accepts many connections.
@@ -429,7 +431,8 @@ impl Task for Turns {
             }
         }
         self.ready.append(&mut early);
-        if self.ready.is_empty() { Next::Never } else { Next::At(Instant::now() + RETRY) }
+        let retry = if self.ready.is_empty() { None } else { retry() };
+        Next::from(due.into_iter().chain(retry).min())
     }
 }
 

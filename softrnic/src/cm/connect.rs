@@ -172,7 +172,8 @@ pub(super) unsafe extern "C" fn connect(id: *mut rdma_cm_id, conn_param: *mut rd
             identifier.connect_data.clear();
             identifier.state = State::Connecting;
             let begun = match fabric {
-                Fabric::Host | Fabric::Roce => world.send_request(id.addr(), message, Instant::now() + CM_TIMEOUT),
+                Fabric::Host => world.send_request(id.addr(), message, Instant::now() + CM_TIMEOUT),
+                Fabric::Roce => world.request_roce(id.addr(), &message),
                 Fabric::Iwarp => world.begin_connect(id.addr(), message.qp_number, data),
             };
             if let Err(errno) = begun {
@@ -230,7 +231,7 @@ impl World {
     /// Returns how long a request to a port without a listener is retried. A peer that is connected to this process may
     /// first close that connection and then listen again, possibly in another port space. On a busy machine, this takes
     /// time. Some clients, such as those of perftest, do not handle a rejection.
-    fn grace(&self, to: SocketAddr) -> Duration {
+    pub(super) fn grace(&self, to: SocketAddr) -> Duration {
         let is_peer = |id: &Identifier| id.state == State::Connected && id.destination == Some(to);
         if self.ids.values().any(is_peer) { PEER_GRACE } else { GRACE }
     }

@@ -85,6 +85,11 @@ pub(super) fn exists(fabric: Fabric) -> bool {
     device::first(fabric).is_some()
 }
 
+/// Returns the fabric of the first device that reaches other hosts, among those that an identifier can use.
+pub(super) fn reaching(may_use: impl Fn(Fabric) -> bool) -> Option<Fabric> {
+    device::all().map(|device| device.kind().fabric).find(|&fabric| fabric != Fabric::Host && may_use(fabric))
+}
+
 /// Returns the XRC domain that the identifiers of a device share.
 pub(super) fn xrc_domain(context: *mut ibv_context) -> Result<*mut ibv_xrcd, Errno> {
     let mut opened = unpoisoned(OPENED.get().lock());

@@ -74,6 +74,7 @@ pub(crate) fn device_removed(device: &Device) {
     super::device::forget(device.as_c());
     for id in world.on_device(device) {
         world.end_stream(id, &[]);
+        world.forget_roce(id);
         world.set_deadline(id, None);
         if let Ok(identifier) = world.id(id) {
             (identifier.state, identifier.waiting) = (State::Closed, None);
@@ -303,7 +304,7 @@ fn process(pending: &mut Pending) -> Option<(*mut rdma_cm_id, *mut rdma_cm_id)> 
 fn respond(id: *mut rdma_cm_id, pending: &mut Pending) {
     let fabric = world().id(id.addr()).map_or(Fabric::Host, |id| id.fabric);
     // SAFETY: the identifier is alive, because its event is not acknowledged.
-    if fabric == Fabric::Host && unsafe { (*id).qp }.is_null() {
+    if fabric != Fabric::Iwarp && unsafe { (*id).qp }.is_null() {
         return;
     }
     pending.event = event_type::RDMA_CM_EVENT_ESTABLISHED;

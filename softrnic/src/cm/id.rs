@@ -22,6 +22,7 @@ use super::multicast::Group;
 use super::option::Options;
 use super::peer::Reason;
 use super::port::Port;
+use super::roce::Attached;
 use super::{World, unknown, world, world_after};
 use crate::sys::errno::Errno;
 use crate::wire::packet::MAX_NUMBER;
@@ -70,6 +71,7 @@ pub(super) struct Identifier {
     /// The listening socket.
     pub(super) listener: Option<Watched>,
     pub(super) new_connections: Vec<NewConnection>,
+    pub(super) backlog: usize,
     /// The listening TCP socket.
     pub(super) stream_listener: Option<Watched>,
     /// The socket of the connection.
@@ -77,6 +79,8 @@ pub(super) struct Identifier {
     /// The fabric of the connection. On iWARP, `setup` is the progress of the connection.
     pub(super) fabric: Fabric,
     pub(super) setup: Option<Setup>,
+    /// The connection on RoCE.
+    pub(super) roce: Option<Attached>,
     /// The request that is retried until this time.
     pub(super) waiting: Option<(Message, Instant)>,
     pub(super) deadline: Option<Instant>,
@@ -87,7 +91,7 @@ pub(super) struct Identifier {
     pub(super) responder_resources: u8,
     pub(super) retry_count: u8,
     pub(super) rnr_retry_count: u8,
-    /// The starting PSNs of this side and of the peer.
+    /// The starting PSNs of this side and of the peer. On RoCE, each side has selected those of its peer.
     pub(super) psn: u32,
     pub(super) remote_psn: u32,
     pub(super) remote_qp: u32,
@@ -182,10 +186,12 @@ impl World {
             destination: None,
             listener: None,
             new_connections: Vec::new(),
+            backlog: 0,
             stream_listener: None,
             link: None,
             fabric: Fabric::Host,
             setup: None,
+            roce: None,
             waiting: None,
             deadline: None,
             reported: 0,
@@ -233,13 +239,14 @@ impl World {
             State::PeerDisconnected => self.send(id, &Message::new(Kind::Disconnected)),
             _ => {}
         }
+        self.leave_roce(id);
         self.close_link(id);
         self.stop_listening(id);
         let identifier = self.id(id)?;
         drop(identifier.port.take());
         if let Some(channel) = self.channels.get_mut(&channel) {
             for request in channel.remove(|pending| pending.owner == id).into_iter().filter_map(|one| one.request) {
-                request.refuse();
+                self.refuse(request);
             }
         }
         Ok(())

@@ -23,6 +23,7 @@ use super::iwarp::Setup;
 use super::messages::{Kind, Message};
 use super::peer::{CM_TIMEOUT, Reason, Received, connection, receive, send_message};
 use super::port::Port;
+use super::roce::Attached;
 use super::{World, device, world};
 use crate::net::iwarp::connect::{self as iwarp, Responder};
 use crate::sys::credentials::is_ours;
@@ -56,23 +57,18 @@ impl NewConnection {
 
 /// A queued request.
 pub(super) struct Request {
-    socket: Arc<Descriptor>,
+    origin: Origin,
     message: Message,
-    /// The request in the form in which it arrived on TCP, if it did. `message` contains the same fields.
-    stream: Option<iwarp::Request>,
 }
 
-impl Request {
-    pub(super) fn refuse(self) {
-        if let Some(stream) = &self.stream {
-            return super::iwarp::send_rejection(&self.socket, stream, &[]);
-        }
-        let (kind, reason) = match self.message.kind {
-            Kind::DatagramRequest => (Kind::DatagramReply, Reason::DATAGRAM_REJECTED),
-            _ => (Kind::Reject, Reason::CONSUMER_DEFINED),
-        };
-        send_message(&*self.socket, &Message { reason: reason.0, ..Message::new(kind) });
-    }
+/// How a request has arrived.
+pub(super) enum Origin {
+    /// On a socket within this host.
+    Host(Arc<Descriptor>),
+    /// On TCP, in this form. The message contains the same fields.
+    Stream(Arc<Descriptor>, iwarp::Request),
+    /// In a management datagram.
+    Roce(Attached),
 }
 
 /// `rdma_listen(id, backlog)`.
@@ -106,13 +102,29 @@ impl World {
         let identifier = self.id(id)?;
         identifier.listener = Some(watched);
         identifier.state = State::Listening;
-        if let Err(errno) = self.listen_on_tcp(id, backlog) {
+        identifier.backlog = backlog as usize;
+        if let Err(errno) = self.listen_on_tcp(id, backlog).and_then(|()| self.listen_on_roce()) {
             self.stop_listening(id);
             self.id(id)?.state = State::Bound;
             return Err(errno);
         }
         self.follow_port(id);
         self.write_addresses(id)
+    }
+
+    /// Rejects a request for which no identifier is created.
+    pub(super) fn refuse(&mut self, request: Request) {
+        let (kind, reason) = match request.message.kind {
+            Kind::DatagramRequest => (Kind::DatagramReply, Reason::DATAGRAM_REJECTED),
+            _ => (Kind::Reject, Reason::CONSUMER_DEFINED),
+        };
+        match request.origin {
+            Origin::Host(socket) => {
+                send_message(&*socket, &Message { reason: reason.0, ..Message::new(kind) });
+            }
+            Origin::Stream(socket, stream) => super::iwarp::send_rejection(&socket, &stream, &[]),
+            Origin::Roce(attached) => self.refuse_roce(attached),
+        }
     }
 
     /// Closes a listener and those of its connections that have sent no request.
@@ -152,14 +164,14 @@ impl World {
         if is_stream {
             let mut responder = Responder::default();
             match super::iwarp::read_request(&socket, &mut responder) {
-                Ok(Some((stream, message))) => self.handle_request(id, socket, message, Some(stream)),
+                Ok(Some((stream, message))) => self.handle_request(id, Origin::Stream(socket, stream), message),
                 Ok(None) => self.add_new_connection(id, socket, Some(responder)),
                 Err(()) => {}
             }
             return Ok(());
         }
         match receive(&*socket) {
-            Received::Message(message) => self.handle_request(id, socket, *message, None),
+            Received::Message(message) => self.handle_request(id, Origin::Host(socket), *message),
             Received::Nothing => self.add_new_connection(id, socket, None),
             Received::End => {}
         }
@@ -206,7 +218,11 @@ impl World {
         self.unwatch(channel, &watched);
         self.update_silence_deadline(id);
         if let Ok(Some((message, stream))) = received {
-            self.handle_request(id, watched.socket, message, stream);
+            let origin = match stream {
+                Some(stream) => Origin::Stream(watched.socket, stream),
+                None => Origin::Host(watched.socket),
+            };
+            self.handle_request(id, origin, message);
         }
     }
 
@@ -229,15 +245,17 @@ impl World {
     }
 
     /// Handles a request that was sent to a listener.
-    fn handle_request(&mut self, id: usize, socket: Arc<Descriptor>, message: Message, stream: Option<iwarp::Request>) {
+    fn handle_request(&mut self, id: usize, origin: Origin, message: Message) {
         let Ok(identifier) = self.id(id) else { return };
         // SAFETY: the identifier is alive.
         let datagram = unsafe { is_datagram(identifier.c) };
         let expected = if datagram { Kind::DatagramRequest } else { Kind::Request };
-        if stream.is_none() && belongs_to_other_user(&socket) {
+        if let Origin::Host(socket) = &origin
+            && belongs_to_other_user(socket)
+        {
             let kind = if datagram { Kind::DatagramReply } else { Kind::Reject };
             let reason = if datagram { Reason::DATAGRAM_REJECTED } else { Reason::INVALID_GID };
-            send_message(&*socket, &Message { reason: reason.0, ..Message::new(kind) });
+            send_message(&**socket, &Message { reason: reason.0, ..Message::new(kind) });
             return;
         }
         let covers = |port: &Arc<Port>| port.number == message.to.port() && port.host.covers(message.to.ip());
@@ -245,12 +263,17 @@ impl World {
             rdma_mummy_sys::log!(debug, "rejected a connect request for another port, address or service");
             return;
         }
-        let parameters = match datagram {
-            true => Parameters::Datagram(rdma_ud_param { ..no_datagram() }),
-            false => Parameters::Connection(connection(&message)),
+        self.announce(id, origin, message);
+    }
+
+    /// Queues the event of a request to a listener.
+    pub(super) fn announce(&mut self, id: usize, origin: Origin, message: Message) {
+        let parameters = match message.kind {
+            Kind::DatagramRequest => Parameters::Datagram(rdma_ud_param { ..no_datagram() }),
+            _ => Parameters::Connection(connection(&message)),
         };
         let data = message.data.clone();
-        let request = Some(Request { socket, message, stream });
+        let request = Some(Request { origin, message });
         let kind = event_type::RDMA_CM_EVENT_CONNECT_REQUEST;
         self.put(Pending { parameters, data, request, ..Pending::new(id, kind) });
     }
@@ -266,6 +289,7 @@ impl World {
         match self.set_up(id, request) {
             Ok(()) => Ok(made),
             Err(errno) => {
+                self.abandon_roce(id);
                 self.close_link(id);
                 let removed = self.ids.remove(&id);
                 if let Some(channel) = removed.filter(|removed| removed.sync).map(|removed| removed.channel) {
@@ -280,14 +304,22 @@ impl World {
 
     /// Writes the fields of a request to the new identifier.
     fn set_up(&mut self, id: usize, request: Request) -> Result<(), Errno> {
-        let Request { socket, message, stream } = request;
-        // On TCP, `Connection` processes the bytes that arrive, so only the end of the stream is handled here.
-        let flags = if stream.is_some() { EventFlags::RDHUP } else { EventFlags::IN };
-        let watched = self.watch_for(id, socket, Source::Link(id), flags)?;
+        let Request { origin, message } = request;
+        let (fabric, link, setup) = match origin {
+            Origin::Host(socket) => (Fabric::Host, Some(self.watch(id, socket, Source::Link(id))?), None),
+            // `Connection` processes the bytes that arrive, so only the end of the stream is handled here.
+            Origin::Stream(socket, stream) => {
+                let watched = self.watch_for(id, socket, Source::Link(id), EventFlags::RDHUP)?;
+                (Fabric::Iwarp, Some(watched), Some(Setup::Requested(stream)))
+            }
+            Origin::Roce(attached) => {
+                self.own_roce(id, attached)?;
+                (Fabric::Roce, None, None)
+            }
+        };
         let identifier = self.id(id)?;
-        identifier.fabric = if stream.is_some() { Fabric::Iwarp } else { Fabric::Host };
-        identifier.setup = stream.map(Setup::Requested);
-        (identifier.link, identifier.state) = (Some(watched), State::Requested);
+        (identifier.fabric, identifier.setup) = (fabric, setup);
+        (identifier.link, identifier.state) = (link, State::Requested);
         (identifier.source, identifier.destination) = (Some(message.to), Some(message.from));
         identifier.initiator_depth = message.responder_resources;
         identifier.responder_resources = message.initiator_depth;
@@ -302,6 +334,10 @@ impl World {
 
     /// Starts the time-out of an identifier that waits for a packet of its peer.
     pub(super) fn start_timeout(&mut self, id: usize) {
+        // A connection on RoCE has times of its own.
+        if self.id(id).is_ok_and(|id| id.fabric == Fabric::Roce) {
+            return;
+        }
         self.set_deadline(id, Some(Instant::now() + CM_TIMEOUT));
     }
 }

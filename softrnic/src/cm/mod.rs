@@ -1,5 +1,5 @@
-//! The connection manager, which implements librdmacm for soft devices. It uses Unix sockets of this host, and TCP for
-//! iWARP devices ([`iwarp`]).
+//! The connection manager, which implements librdmacm for soft devices. It uses Unix sockets of this host, TCP for iWARP
+//! devices ([`iwarp`]), and management datagrams for RoCE devices that reach other hosts ([`roce`]).
 //!
 //! A listener binds an abstract socket, whose name contains its port and address ([`port`]). A client connects to that
 //! name and sends a request ([`messages`]). A connection is a socket, so it is closed when its process exits. No daemon is
@@ -41,6 +41,7 @@ mod option;
 mod peer;
 mod port;
 mod qp;
+mod roce;
 mod route;
 mod srq;
 mod table;
@@ -83,6 +84,7 @@ struct World {
     groups: u64,
     /// Whether a link that was handled has ended, but its connection has still to be read to the end.
     is_unread: bool,
+    roce: roce::Connections,
 }
 
 static WORLD: PerProcess<LazyLock<Mutex<World>>> = PerProcess::new(empty(), || Box::new(empty()));

@@ -87,7 +87,12 @@ pub(super) fn send_message(socket: impl AsFd, message: &Message) {
 impl World {
     /// Sends a packet to the peer of an identifier.
     pub(super) fn send(&mut self, id: usize, message: &Message) {
-        let Some(identifier) = self.id(id).ok().filter(|id| id.fabric == Fabric::Host) else { return };
+        let Ok(identifier) = self.id(id) else { return };
+        match identifier.fabric {
+            Fabric::Host => {}
+            Fabric::Roce => return self.send_on_roce(id, message),
+            Fabric::Iwarp => return,
+        }
         if device::is_down(Fabric::Host) {
             identifier.unsent.push(message.clone());
         } else if let Some(link) = &identifier.link {
@@ -126,9 +131,16 @@ impl World {
         if device::is_down(identifier.fabric) {
             return false;
         }
-        if identifier.fabric == Fabric::Iwarp {
-            self.handle_stream(id);
-            return false;
+        match identifier.fabric {
+            Fabric::Host => {}
+            Fabric::Iwarp => {
+                self.handle_stream(id);
+                return false;
+            }
+            Fabric::Roce => {
+                self.take_arrived();
+                return false;
+            }
         }
         let Some(link) = &identifier.link else { return false };
         match receive(&*link.socket) {
@@ -144,7 +156,7 @@ impl World {
         }
     }
 
-    fn handle_message(&mut self, id: usize, message: Message) {
+    pub(super) fn handle_message(&mut self, id: usize, message: Message) {
         let Ok(state) = self.id(id).map(|id| id.state) else { return };
         match (message.kind, state) {
             (Kind::Reply, State::Connecting) => self.handle_reply(id, message),

@@ -10,9 +10,11 @@ use super::calls::return_code;
 use super::endpoint::complete;
 use super::events::Pending;
 use super::id::{State, free_path};
+use super::roce::path_mtu_code;
 use super::{World, world};
 use crate::sys::errno::Errno;
 use crate::verbs::port::PKEY;
+use crate::wire::transport::Fabric;
 
 pub(super) const HOPS: u8 = 64;
 /// The selector of a path record that means "exactly".
@@ -20,7 +22,7 @@ const EXACTLY: u8 = 2;
 /// The packet lifetime of a path, as the exponent n in 4.096 µs × 2^n; the kernel reports this value for Ethernet.
 const LIFE_TIME: u8 = 16;
 /// The code for a rate of 100 Gbit/s.
-const RATE: u8 = 16;
+pub(super) const RATE: u8 = 16;
 
 impl World {
     /// Queues the event that reports a resolved route.
@@ -40,6 +42,11 @@ impl World {
         let (Some(source), Some(destination)) = (identifier.source, identifier.destination) else {
             return Err(Errno::INVALID);
         };
+        let mtu = match (identifier.fabric, identifier.roce) {
+            (Fabric::Roce, None) => ibv_mtu(path_mtu_code(gid(source.ip()))?.into()),
+            (_, Some(attached)) => attached.mtu(),
+            _ => ibv_mtu::IBV_MTU_4096,
+        };
         // SAFETY: the type has only numbers, for which zero is valid.
         let zero: ibv_sa_path_rec = unsafe { mem::zeroed() };
         let path = ibv_sa_path_rec {
@@ -51,7 +58,7 @@ impl World {
             numb_path: 1,
             pkey: PKEY.to_be(),
             mtu_selector: EXACTLY,
-            mtu: ibv_mtu::IBV_MTU_4096.0 as u8,
+            mtu: mtu.0 as u8,
             rate_selector: EXACTLY,
             rate: RATE,
             packet_life_time_selector: EXACTLY,

@@ -26,9 +26,10 @@ use crate::verbs::gid::index_of;
 use crate::verbs::kind::Kind;
 use crate::verbs::port::PORT;
 use crate::verbs::queue_pair::modify_qp;
+use crate::wire::transport::Fabric;
 
 /// The local ACK timeout as the exponent n in 4.096 µs × 2^n, which is 67 ms.
-const TIMEOUT: u8 = 14;
+pub(super) const TIMEOUT: u8 = 14;
 
 /// Returns the path to the peer of an identifier.
 pub(super) fn address_handle(id: &Identifier) -> ibv_ah_attr {
@@ -44,6 +45,14 @@ pub(super) fn address_handle_to(id: &Identifier, to: [u8; 16]) -> ibv_ah_attr {
     attr.grh.sgid_index = index_of(&|gid| Some(gid) == source).unwrap_or(0);
     (attr.grh.hop_limit, attr.grh.traffic_class) = (HOPS, id.options.traffic_class);
     attr
+}
+
+/// Returns the first PSN that the QP sends, and the first one that it expects.
+fn starting_psns(id: &Identifier) -> (u32, u32) {
+    match id.fabric {
+        Fabric::Host | Fabric::Iwarp => (id.psn, id.remote_psn),
+        Fabric::Roce => (id.remote_psn, id.psn),
+    }
 }
 
 fn all(bits: &[mask]) -> u32 {
@@ -89,8 +98,8 @@ fn attributes(id: *mut rdma_cm_id, state: qp_state) -> Result<(ibv_qp_attr, u32)
         }
         qp_state::IBV_QPS_RTR => {
             attr.ah_attr = address_handle(id);
-            attr.path_mtu = limits.active_mtu;
-            (attr.dest_qp_num, attr.rq_psn) = (id.remote_qp, id.remote_psn);
+            attr.path_mtu = id.roce.map_or(limits.active_mtu, |attached| attached.mtu());
+            (attr.dest_qp_num, attr.rq_psn) = (id.remote_qp, starting_psns(id).1);
             attr.max_dest_rd_atomic = id.responder_resources;
             let path = [
                 mask::IBV_QP_STATE,
@@ -103,8 +112,9 @@ fn attributes(id: *mut rdma_cm_id, state: qp_state) -> Result<(ibv_qp_attr, u32)
             Ok((attr, all(&path) | responder))
         }
         qp_state::IBV_QPS_RTS => {
-            attr.sq_psn = id.psn;
-            attr.timeout = id.options.ack_timeout.unwrap_or(TIMEOUT);
+            attr.sq_psn = starting_psns(id).0;
+            let requested = id.roce.and_then(|attached| attached.ack_timeout());
+            attr.timeout = id.options.ack_timeout.or(requested).unwrap_or(TIMEOUT);
             (attr.retry_cnt, attr.rnr_retry) = (id.retry_count.min(7), id.rnr_retry_count.min(7));
             attr.max_rd_atomic = id.initiator_depth;
             let retries = [mask::IBV_QP_RETRY_CNT, mask::IBV_QP_RNR_RETRY, mask::IBV_QP_MAX_QP_RD_ATOMIC];

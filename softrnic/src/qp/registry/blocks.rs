@@ -31,6 +31,15 @@ impl Blocks {
         unpoisoned(self.0.lock()).owned.contains(&(number / BLOCK))
     }
 
+    /// Returns the first block, or `None` if no block can be claimed.
+    pub(super) fn first(&self, routes: &dyn Routes) -> Option<u32> {
+        let mut inner = unpoisoned(self.0.lock());
+        if inner.owned.is_empty() {
+            inner.grow(routes, 0);
+        }
+        inner.owned.first().copied()
+    }
+
     /// Returns the next free number. `in_use` is how many numbers are in use. Returns `None` if all numbers are in use
     /// and no further block can be claimed.
     pub(super) fn number(&self, routes: &dyn Routes, in_use: usize, is_taken: impl Fn(u32) -> bool) -> Option<u32> {
@@ -120,6 +129,7 @@ mod tests {
         assert_eq!(numbers.iter().collect::<BTreeSet<_>>().len(), round);
         assert!(numbers.iter().all(|number| blocks.has(*number)));
         assert_eq!(blocks.number(&routes, 0, |_| false), Some(numbers[0]));
+        assert_eq!((blocks.first(&routes), Blocks::new().first(&limited(0))), (Some(7), None));
         assert!(!blocks.has(6 * BLOCK) && !blocks.has(100 * BLOCK));
     }
 

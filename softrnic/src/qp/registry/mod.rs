@@ -190,6 +190,11 @@ impl QpRegistry {
         self.pairs.number(limits::MAX_QP)
     }
 
+    /// Returns a block of QP numbers that no other process of the host uses, or `None` if there are no blocks.
+    pub(crate) fn block(&self) -> Option<u32> {
+        self.blocks.first(self.routes()?)
+    }
+
     pub(crate) fn enter(&self, pair: &Arc<QueuePair>) {
         self.pairs.enter(pair.number(), Arc::downgrade(pair));
     }

@@ -1,0 +1,340 @@
+//! The connections of RoCE devices to other hosts. The messages of the InfiniBand connection manager set them up
+//! ([`connect`](crate::net::roce::connect)), so that the kernel's connection manager can be the peer.
+//!
+//! A connection outlives its identifier, because it answers duplicates of the peer's messages. The thread of softrnic
+//! handles the messages that arrive and repeats those that get no response, also while the program takes no events. A
+//! request waits for the program as an event of its listener. If the backlog is full, a request is dropped, and its
+//! sender repeats it.
+//!
+//! The upper bits of a connection's id are a block of QP numbers of this process, so that ids are unique on the host.
+//! Only one process of a host receives the messages of all processes, and it drops those for other processes.
+//!
+//! - `arrived`: requests and other messages of peers
+//! - `convert`: the messages, as the rest of this module represents them
+
+mod arrived;
+mod convert;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::iter;
+use std::time::Instant;
+
+use rdma_mummy_sys::ibv_mtu;
+
+use self::convert::{addresses_of, route};
+use super::calls::{random, system};
+use super::id::State as Progress;
+use super::messages::{Kind, Message};
+use super::peer::Reason;
+use super::{World, device};
+use crate::net::roce::connect::{Connection, Event};
+use crate::net::roce::engine::Engine;
+use crate::net::roce::socket::batch::Route;
+use crate::net::roce::socket::{CM_HEADERS, mtu, path_mtu};
+use crate::qp::registry::QpRegistry;
+use crate::sys::errno::Errno;
+use crate::wire::address::Gid;
+use crate::wire::transport::Fabric;
+use crate::wiring;
+
+/// The maximum number of connections, without those on which no request or reply was received yet.
+const MAX_CONNECTIONS: usize = 1 << 16;
+/// The bits of an id that count. The others are a block of QP numbers, which has 12 bits.
+const COUNTER: u32 = (1 << 20) - 1;
+
+/// The connection of an identifier.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Attached {
+    connection: u32,
+    /// The code of the path MTU.
+    mtu: u8,
+    /// The local ACK timeout that the peer has requested.
+    ack_timeout: Option<u8>,
+}
+
+impl Attached {
+    pub(super) fn mtu(&self) -> ibv_mtu {
+        ibv_mtu(self.mtu.into())
+    }
+
+    pub(super) fn ack_timeout(&self) -> Option<u8> {
+        self.ack_timeout
+    }
+}
+
+/// The connections by their ids.
+#[derive(Default)]
+pub(super) struct Connections {
+    engine: Option<&'static Engine>,
+    all: BTreeMap<u32, Entry>,
+    /// The connections that peers have requested.
+    requested: BTreeMap<Origin, u32>,
+    deadlines: BTreeSet<(Instant, u32)>,
+    /// The upper bits of all ids.
+    base: Option<u32>,
+    last: u32,
+}
+
+/// The address of a peer, its id of the connection, and whether it has requested the QP of a datagram service.
+type Origin = (Gid, u32, bool);
+
+struct Entry {
+    connection: Connection,
+    route: Route,
+    /// The service that was requested.
+    service: u64,
+    owner: Owner,
+    /// The peer, if it has requested the connection.
+    origin: Option<Origin>,
+    deadline: Option<Instant>,
+}
+
+/// The identifier that gets the events of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Owner {
+    None,
+    Identifier(usize),
+    /// The program has not taken the event of the request from this listener.
+    Listener(usize),
+}
+
+/// Returns the code of the path MTU of a connection. The peer has to support it too, so the overhead that the kernel's
+/// connection manager reserves is subtracted.
+pub(super) fn path_mtu_code(source: Gid) -> Result<u8, Errno> {
+    let mtu = path_mtu(mtu(source).map_err(system)?, CM_HEADERS);
+    // The path MTU is a power of two from 256 to 4096. Its code is 1 for 256.
+    Ok((mtu.trailing_zeros() - 7) as u8)
+}
+
+impl Connections {
+    /// Returns an id that is not in use.
+    fn next_id(&mut self) -> Result<u32, Errno> {
+        if self.all.len() >= MAX_CONNECTIONS {
+            return Err(Errno::NO_MEMORY);
+        }
+        let base = *self.base.get_or_insert_with(|| {
+            // The truncation keeps random bits.
+            self.last = random() as u32;
+            let block = QpRegistry::of_process().block().unwrap_or_else(|| random() as u32);
+            block << COUNTER.trailing_ones()
+        });
+        loop {
+            self.last = self.last.wrapping_add(1) & COUNTER;
+            let id = base | self.last;
+            if self.last != 0 && !self.all.contains_key(&id) {
+                return Ok(id);
+            }
+        }
+    }
+
+    /// Returns the connection of an identifier.
+    fn of(&mut self, id: usize, attached: Option<Attached>) -> Option<(u32, &mut Entry)> {
+        let number = attached?.connection;
+        let entry = self.all.get_mut(&number).filter(|entry| entry.owner == Owner::Identifier(id))?;
+        Some((number, entry))
+    }
+
+    fn add(&mut self, number: u32, entry: Entry) {
+        if let Some(origin) = entry.origin {
+            self.requested.insert(origin, number);
+        }
+        self.all.insert(number, entry);
+    }
+
+    fn remove(&mut self, number: u32) {
+        let Some(entry) = self.all.remove(&number) else { return };
+        if let Some(origin) = entry.origin {
+            self.requested.remove(&origin);
+        }
+        if let Some(deadline) = entry.deadline {
+            self.deadlines.remove(&(deadline, number));
+        }
+    }
+}
+
+impl World {
+    /// Opens the sockets, and takes the messages of peers from now on.
+    pub(super) fn begin_roce(&mut self) -> Result<&'static Engine, Errno> {
+        if let Some(engine) = self.roce.engine {
+            return Ok(engine);
+        }
+        let (place, engine) = (self.place()?, wiring::roce());
+        engine.start().map_err(|error| {
+            rdma_mummy_sys::log!(error, "{error}");
+            Errno(error.errno())
+        })?;
+        engine.manage(place);
+        self.roce.engine = Some(engine);
+        Ok(engine)
+    }
+
+    /// Lets clients on other hosts connect to a listener. If the sockets cannot be opened, clients on other devices
+    /// still can.
+    pub(super) fn listen_on_roce(&mut self) -> Result<(), Errno> {
+        if !device::exists(Fabric::Roce) {
+            return Ok(());
+        }
+        match self.begin_roce() {
+            Err(errno) if !device::exists(Fabric::Host) && !device::exists(Fabric::Iwarp) => Err(errno),
+            _ => Ok(()),
+        }
+    }
+
+    /// Sends the request of an identifier. Events report the result.
+    pub(super) fn request_roce(&mut self, id: usize, message: &Message) -> Result<(), Errno> {
+        self.begin_roce()?;
+        let mtu = path_mtu_code(addresses_of(message).0)?;
+        let (grace, number, transaction, now) =
+            (self.grace(message.to), self.roce.next_id()?, random(), Instant::now());
+        let identifier = self.id(id)?;
+        // SAFETY: the identifier is alive.
+        let (space, qp_type) = unsafe { ((*identifier.c).ps, (*identifier.c).qp_type) };
+        let ack_timeout = identifier.options.ack_timeout.unwrap_or(super::transition::TIMEOUT);
+        let service = convert::service(space, message.to);
+        let connection = match message.kind {
+            Kind::DatagramRequest => {
+                let req = convert::sidr_req(number, service, message).ok_or(Errno::INVALID)?;
+                Connection::resolve(req, transaction, now)
+            }
+            _ => {
+                let line = (service, mtu, ack_timeout);
+                let req = convert::req(number, line, qp_type, message).ok_or(Errno::INVALID)?;
+                Connection::request(req, transaction, grace, now)
+            }
+        };
+        identifier.roce = Some(Attached { connection: number, mtu, ack_timeout: None });
+        let (route, owner) = (route(message), Owner::Identifier(id));
+        self.roce.add(number, Entry { connection, route, service, owner, origin: None, deadline: None });
+        self.pump(number);
+        Ok(())
+    }
+
+    /// Passes a message of an identifier to its connection.
+    pub(super) fn send_on_roce(&mut self, id: usize, message: &Message) {
+        let Some(attached) = self.id(id).ok().map(|id| id.roce) else { return };
+        let Some((number, entry)) = self.roce.of(id, attached) else { return };
+        let (connection, now) = (&mut entry.connection, Instant::now());
+        match message.kind {
+            Kind::Reply => connection.accept(convert::rep(message), now),
+            Kind::ReadyToUse => connection.ready(),
+            Kind::Reject => connection.reject(message.reason, &message.data, now),
+            Kind::Disconnect => connection.disconnect(now),
+            Kind::DatagramReply => connection.answer(convert::sidr_rep(entry.service, message), now),
+            // The disconnection of the peer was confirmed when it arrived.
+            Kind::Disconnected | Kind::Request | Kind::DatagramRequest => {}
+        }
+        self.pump(number);
+    }
+
+    /// Separates an identifier that is being destroyed from its connection, which may still have to answer the peer.
+    pub(super) fn leave_roce(&mut self, id: usize) {
+        let Some(attached) = self.id(id).ok().map(|id| id.roce.take()) else { return };
+        let Some((number, entry)) = self.roce.of(id, attached) else { return };
+        entry.owner = Owner::None;
+        entry.connection.withdraw();
+        self.pump(number);
+    }
+
+    /// Forgets the connection of an identifier whose device was removed.
+    pub(super) fn forget_roce(&mut self, id: usize) {
+        let Some(attached) = self.id(id).ok().map(|id| id.roce.take()) else { return };
+        if let Some((number, _)) = self.roce.of(id, attached) {
+            self.roce.remove(number);
+        }
+    }
+
+    /// Refuses a request for which no identifier is created.
+    pub(super) fn refuse_roce(&mut self, attached: Attached) {
+        let number = attached.connection;
+        let (now, datagram_rejected) = (Instant::now(), Reason::DATAGRAM_REJECTED.0);
+        let Some(entry) = self.roce.all.get_mut(&number) else { return };
+        entry.owner = Owner::None;
+        entry.connection.reject(Reason::CONSUMER_DEFINED.0, &[], now);
+        let refusal = Message { reason: datagram_rejected, ..Message::new(Kind::DatagramReply) };
+        entry.connection.answer(convert::sidr_rep(entry.service, &refusal), now);
+        self.pump(number);
+    }
+
+    /// Refuses the request of an identifier that could not be set up.
+    pub(super) fn abandon_roce(&mut self, id: usize) {
+        if let Some(attached) = self.id(id).ok().and_then(|id| id.roce.take()) {
+            self.refuse_roce(attached);
+        }
+    }
+
+    /// Makes the identifier of a request the owner of its connection. Fails if the peer has withdrawn it.
+    pub(super) fn own_roce(&mut self, id: usize, attached: Attached) -> Result<(), Errno> {
+        let entry = self.roce.all.get_mut(&attached.connection).ok_or(Errno(libc::ECONNRESET))?;
+        entry.owner = Owner::Identifier(id);
+        self.id(id)?.roce = Some(attached);
+        Ok(())
+    }
+
+    /// Handles the messages that have arrived, and the times that have come. Returns the next time.
+    pub(super) fn attend_roce(&mut self) -> Option<Instant> {
+        self.take_arrived();
+        self.roce.engine?;
+        let now = Instant::now();
+        loop {
+            match self.roce.deadlines.first().copied() {
+                Some((when, number)) if when <= now => {
+                    if let Some(entry) = self.roce.all.get_mut(&number) {
+                        entry.connection.expired(now);
+                    }
+                    self.roce.deadlines.remove(&(when, number));
+                    self.pump(number);
+                }
+                first => return first.map(|(when, _)| when),
+            }
+        }
+    }
+
+    /// Sends the messages of a connection, and handles its events.
+    fn pump(&mut self, number: u32) {
+        let (is_down, place) = (device::is_down(Fabric::Roce), self.place);
+        let Connections { engine, all, deadlines, .. } = &mut self.roce;
+        let Some(entry) = all.get_mut(&number) else { return };
+        while let Some((transaction, message)) = entry.connection.next_message() {
+            // Messages that are lost are repeated.
+            if let Some(engine) = engine.filter(|_| !is_down) {
+                engine.send_management(&entry.route, &message.bytes(transaction));
+            }
+        }
+        if let Some(before) = entry.deadline {
+            deadlines.remove(&(before, number));
+        }
+        entry.deadline = entry.connection.deadline();
+        if let Some(deadline) = entry.deadline {
+            let is_first = deadlines.first().is_none_or(|(first, _)| deadline < *first);
+            deadlines.insert((deadline, number));
+            if let Some(place) = place.filter(|_| is_first) {
+                place.wake();
+            }
+        }
+        let events: Vec<Event> = iter::from_fn(|| entry.connection.next_event()).collect();
+        let owner = entry.owner;
+        if entry.connection.is_closed() {
+            self.roce.remove(number);
+        }
+        if let Owner::Identifier(id) = owner {
+            events.into_iter().for_each(|event| self.handle_event(id, event));
+        }
+    }
+
+    fn handle_event(&mut self, id: usize, event: Event) {
+        let message = match event {
+            Event::Replied(rep) => convert::reply(&rep),
+            Event::Established => Message::new(Kind::ReadyToUse),
+            Event::Rejected(rej) => {
+                Message { reason: rej.reason, data: rej.private.to_vec(), ..Message::new(Kind::Reject) }
+            }
+            Event::TimedOut => return self.rejected(id, -libc::ETIMEDOUT, Vec::new()),
+            Event::Resolved(rep) => convert::datagram_reply(&rep),
+            Event::Disconnected => match self.id(id).map(|id| id.state) {
+                Ok(Progress::Disconnecting) => Message::new(Kind::Disconnected),
+                _ => Message::new(Kind::Disconnect),
+            },
+        };
+        self.handle_message(id, message);
+    }
+}
