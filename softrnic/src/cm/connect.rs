@@ -194,7 +194,7 @@ impl World {
             return self.retry_later(id, message, until);
         }
         // SAFETY: the identifier is alive.
-        let (space, datagram) = unsafe { ((*identifier.c).ps, is_datagram(identifier.c)) };
+        let space = unsafe { (*identifier.c).ps };
         let own = identifier.port.as_ref().filter(|port| Arc::strong_count(port) == 1);
         let socket = match own {
             // The socket that has the name of the port may be shared by several identifiers.
@@ -216,14 +216,7 @@ impl World {
             Found::NoListener if Instant::now() + CM_TIMEOUT < until + self.grace(message.to) => {
                 self.retry_later(id, message, until)?;
             }
-            Found::NoListener => {
-                let reason = if datagram { Reason::DATAGRAM_UNSUPPORTED } else { Reason::INVALID_SERVICE_ID };
-                self.rejected(
-                    id,
-                    reason.0.into(),
-                    Message::new(if datagram { Kind::DatagramReply } else { Kind::Reject }).data,
-                );
-            }
+            Found::NoListener => self.no_listener(id),
         }
         Ok(())
     }

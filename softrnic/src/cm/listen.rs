@@ -103,7 +103,7 @@ impl World {
         identifier.listener = Some(watched);
         identifier.state = State::Listening;
         identifier.backlog = backlog as usize;
-        if let Err(errno) = self.listen_on_tcp(id, backlog).and_then(|()| self.listen_on_roce()) {
+        if let Err(errno) = self.listen_on_tcp(id, backlog).and_then(|()| self.listen_on_roce(id)) {
             self.stop_listening(id);
             self.id(id)?.state = State::Bound;
             return Err(errno);
@@ -129,6 +129,7 @@ impl World {
 
     /// Closes a listener and those of its connections that have sent no request.
     pub(super) fn stop_listening(&mut self, id: usize) {
+        self.stop_listening_on_roce(id);
         let Ok(identifier) = self.id(id) else { return };
         let channel = identifier.channel;
         let (listener, new_connections) = (identifier.listener.take(), std::mem::take(&mut identifier.new_connections));

@@ -252,6 +252,18 @@ impl World {
         self.close_link(id);
     }
 
+    /// Ends an attempt to connect to a host on which no process listens.
+    pub(super) fn no_listener(&mut self, id: usize) {
+        let Ok(c) = self.id(id).map(|id| id.c) else { return };
+        // SAFETY: the identifier is alive.
+        let datagram = unsafe { is_datagram(c) };
+        let (reason, kind) = match datagram {
+            true => (Reason::DATAGRAM_UNSUPPORTED, Kind::DatagramReply),
+            false => (Reason::INVALID_SERVICE_ID, Kind::Reject),
+        };
+        self.rejected(id, reason.0.into(), Message::new(kind).data);
+    }
+
     /// Ends a connection because the peer has disconnected.
     fn handle_disconnect(&mut self, id: usize, state: State) {
         let Ok(identifier) = self.id(id) else { return };

@@ -18,6 +18,7 @@ use crate::net::roce::cm_message::{
 use crate::net::roce::connect::received::{confirmation, rejection};
 use crate::net::roce::connect::{Connection, reason};
 use crate::net::roce::management::Arrived;
+use crate::net::roce::socket::Owner as Process;
 use crate::net::roce::socket::batch::Route;
 use crate::sys::addresses;
 use crate::wire::transport::Fabric;
@@ -156,11 +157,13 @@ impl World {
                 self.pump(number);
             }
             Some(_) => {}
-            None if self.roce.base.is_some_and(|base| base != number & !COUNTER) => {
-                rdma_mummy_sys::log!(debug, "dropped a message for the connection {number:#x} of another process");
-            }
             None => {
-                if let Message::Dreq(dreq) = message {
+                let (engine, block) = (self.roce.engine, number >> COUNTER.trailing_ones());
+                let engine = engine.filter(|engine| !engine.owns(block));
+                let is_passed = engine.is_some_and(|engine| engine.pass_management(Process::Block(block), arrived));
+                if let Message::Dreq(dreq) = message
+                    && !is_passed
+                {
                     self.respond_to(arrived, transaction, &confirmation(dreq));
                 }
             }
@@ -185,8 +188,17 @@ impl World {
         match self.admit(arrived, transaction, request) {
             Ok(()) => {}
             Err(Refusal::Full) => rdma_mummy_sys::log!(debug, "dropped a connect request: the backlog is full"),
+            Err(Refusal::Rejected(reason::NO_LISTENER)) if self.pass(arrived, request) => {}
             Err(Refusal::Rejected(reason)) => self.respond_to(arrived, transaction, &request.refusal(reason)),
         }
+    }
+
+    /// Passes a request to the process that listens for its service. Returns `false` if there is none, or if it is this
+    /// process.
+    fn pass(&self, arrived: &Arrived, request: &Request<'_>) -> bool {
+        let service = u32::try_from(request.service()).ok().filter(|service| !self.roce.services.contains(service));
+        let (Some(engine), Some(service)) = (self.roce.engine, service) else { return false };
+        service_of(service.into()).is_some() && engine.pass_management(Process::Service(service), arrived)
     }
 
     /// Announces a new request to the program of its listener.
@@ -237,7 +249,10 @@ impl World {
         let route = Route { traffic_class: message.traffic_class, ..back(arrived) };
         let origin = (arrived.source, request.id(), matches!(request, Request::Datagram(_)));
         let (owner, service) = (Owner::Listener(id), request.service());
-        self.roce.add(number, Entry { connection, route, service, owner, origin: Some(origin), deadline: None });
+        self.roce.add(
+            number,
+            Entry { connection, route, service, owner, origin: Some(origin), deadline: None, probe: None },
+        );
         self.announce(id, Arrival::Roce(attached), message);
         Ok(())
     }

@@ -6,8 +6,9 @@
 //! request waits for the program as an event of its listener. If the backlog is full, a request is dropped, and its
 //! sender repeats it.
 //!
-//! The upper bits of a connection's id are a block of QP numbers of this process, so that ids are unique on the host.
-//! Only one process of a host receives the messages of all processes, and it drops those for other processes.
+//! Any process of a host may receive a message. The upper bits of a connection's id are a block of QP numbers, so that
+//! the id names the process. A request is passed to the process that listens for its service. If two processes listen
+//! on one port at different addresses, only the first of them gets such requests.
 //!
 //! - `arrived`: requests and other messages of peers
 //! - `convert`: the messages, as the rest of this module represents them
@@ -17,6 +18,7 @@ mod convert;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::iter;
+use std::sync::Once;
 use std::time::Instant;
 
 use rdma_mummy_sys::ibv_mtu;
@@ -26,14 +28,17 @@ use super::calls::{random, system};
 use super::id::State as Progress;
 use super::messages::{Kind, Message};
 use super::peer::Reason;
-use super::{World, device};
+use super::{World, device, try_world};
+use crate::net::roce::cm_message::service_id;
 use crate::net::roce::connect::{Connection, Event};
 use crate::net::roce::engine::Engine;
+use crate::net::roce::probe::Probe;
 use crate::net::roce::socket::batch::Route;
 use crate::net::roce::socket::{CM_HEADERS, mtu, path_mtu};
 use crate::qp::registry::QpRegistry;
 use crate::sys::errno::Errno;
 use crate::wire::address::Gid;
+use crate::wire::packet::{BLOCK, MAX_NUMBER};
 use crate::wire::transport::Fabric;
 use crate::wiring;
 
@@ -73,6 +78,8 @@ pub(super) struct Connections {
     /// The upper bits of all ids.
     base: Option<u32>,
     last: u32,
+    /// The services of listeners whose requests other processes pass to this one.
+    services: BTreeSet<u32>,
 }
 
 /// The address of a peer, its id of the connection, and whether it has requested the QP of a datagram service.
@@ -87,6 +94,8 @@ struct Entry {
     /// The peer, if it has requested the connection.
     origin: Option<Origin>,
     deadline: Option<Instant>,
+    /// Sent when the peer has not responded for some time.
+    probe: Option<Probe>,
 }
 
 /// The identifier that gets the events of a connection.
@@ -96,6 +105,23 @@ enum Owner {
     Identifier(usize),
     /// The program has not taken the event of the request from this listener.
     Listener(usize),
+}
+
+/// Disconnects the connections of the process when it exits. The kernel does so for its devices.
+fn notify_peers_at_exit() {
+    extern "C" fn exits() {
+        // Another thread may hold the lock, and will not release it any more.
+        if let Some(mut world) = try_world() {
+            world.leave_all();
+        }
+    }
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // SAFETY: the function has the signature that C requires, and does not unwind.
+        if unsafe { libc::atexit(exits) } != 0 {
+            rdma_mummy_sys::log!(debug, "peers will not be notified when this process exits");
+        }
+    });
 }
 
 /// Returns the code of the path MTU of a connection. The peer has to support it too, so the overhead that the kernel's
@@ -115,7 +141,10 @@ impl Connections {
         let base = *self.base.get_or_insert_with(|| {
             // The truncation keeps random bits.
             self.last = random() as u32;
-            let block = QpRegistry::of_process().block().unwrap_or_else(|| random() as u32);
+            let block = QpRegistry::of_process().block().unwrap_or_else(|| random() as u32 % (MAX_NUMBER / BLOCK));
+            if let Some(engine) = self.engine {
+                engine.own(block * BLOCK);
+            }
             block << COUNTER.trailing_ones()
         });
         loop {
@@ -152,6 +181,21 @@ impl Connections {
     }
 }
 
+impl Entry {
+    /// Finds out whether the host of a peer that does not respond uses RoCE at all.
+    fn check_host(&mut self, now: Instant) {
+        match &self.probe {
+            _ if !self.connection.is_waiting() => self.probe = None,
+            None => self.probe = Probe::new(&self.route),
+            Some(probe) if probe.is_refused() => {
+                self.probe = None;
+                self.connection.refused(now);
+            }
+            Some(_) => {}
+        }
+    }
+}
+
 impl World {
     /// Opens the sockets, and takes the messages of peers from now on.
     pub(super) fn begin_roce(&mut self) -> Result<&'static Engine, Errno> {
@@ -164,20 +208,51 @@ impl World {
             Errno(error.errno())
         })?;
         engine.manage(place);
+        notify_peers_at_exit();
         self.roce.engine = Some(engine);
         Ok(engine)
     }
 
     /// Lets clients on other hosts connect to a listener. If the sockets cannot be opened, clients on other devices
     /// still can.
-    pub(super) fn listen_on_roce(&mut self) -> Result<(), Errno> {
+    pub(super) fn listen_on_roce(&mut self, id: usize) -> Result<(), Errno> {
         if !device::exists(Fabric::Roce) {
             return Ok(());
         }
         match self.begin_roce() {
+            Ok(engine) => {
+                if let Some(service) = self.service_of(id)
+                    && !self.roce.services.contains(&service)
+                    && engine.own_service(service)
+                {
+                    self.roce.services.insert(service);
+                }
+                Ok(())
+            }
             Err(errno) if !device::exists(Fabric::Host) && !device::exists(Fabric::Iwarp) => Err(errno),
-            _ => Ok(()),
+            Err(_) => Ok(()),
         }
+    }
+
+    /// Ends the effect of [`listen_on_roce`](Self::listen_on_roce), unless another listener has this service.
+    pub(super) fn stop_listening_on_roce(&mut self, id: usize) {
+        let Some(service) = self.service_of(id).filter(|service| self.roce.services.contains(service)) else { return };
+        let others: Vec<usize> = self.ids.keys().copied().filter(|&other| other != id).collect();
+        let is_listening = |world: &mut Self, other| world.id(other).is_ok_and(|id| id.state == Progress::Listening);
+        if others.into_iter().any(|other| is_listening(self, other) && self.service_of(other) == Some(service)) {
+            return;
+        }
+        self.roce.services.remove(&service);
+        if let Some(engine) = self.roce.engine {
+            engine.disown_service(service);
+        }
+    }
+
+    /// Returns the service of an identifier that is bound to a port.
+    fn service_of(&mut self, id: usize) -> Option<u32> {
+        let port = self.id(id).ok()?.port.as_ref()?;
+        // The service ids of librdmacm have 32 bits.
+        Some(service_id(port.space, port.number) as u32)
     }
 
     /// Sends the request of an identifier. Events report the result.
@@ -204,7 +279,7 @@ impl World {
         };
         identifier.roce = Some(Attached { connection: number, mtu, ack_timeout: None });
         let (route, owner) = (route(message), Owner::Identifier(id));
-        self.roce.add(number, Entry { connection, route, service, owner, origin: None, deadline: None });
+        self.roce.add(number, Entry { connection, route, service, owner, origin: None, deadline: None, probe: None });
         self.pump(number);
         Ok(())
     }
@@ -279,12 +354,24 @@ impl World {
             match self.roce.deadlines.first().copied() {
                 Some((when, number)) if when <= now => {
                     if let Some(entry) = self.roce.all.get_mut(&number) {
+                        entry.check_host(now);
                         entry.connection.expired(now);
                     }
                     self.roce.deadlines.remove(&(when, number));
                     self.pump(number);
                 }
                 first => return first.map(|(when, _)| when),
+            }
+        }
+    }
+
+    /// Ends all connections.
+    fn leave_all(&mut self) {
+        let (numbers, now): (Vec<u32>, _) = (self.roce.all.keys().copied().collect(), Instant::now());
+        for number in numbers {
+            if let Some(entry) = self.roce.all.get_mut(&number) {
+                entry.connection.leave(now);
+                self.pump(number);
             }
         }
     }
@@ -328,6 +415,7 @@ impl World {
             Event::Rejected(rej) => {
                 Message { reason: rej.reason, data: rej.private.to_vec(), ..Message::new(Kind::Reject) }
             }
+            Event::Refused => return self.no_listener(id),
             Event::TimedOut => return self.rejected(id, -libc::ETIMEDOUT, Vec::new()),
             Event::Resolved(rep) => convert::datagram_reply(&rep),
             Event::Disconnected => match self.id(id).map(|id| id.state) {

@@ -17,10 +17,10 @@ use rustix::io::Errno;
 use super::datagrams::{self, Datagrams};
 use super::link::{Ends, Link};
 use super::management::{self, Arrived, Inbox};
-use super::packet::{Packet, Transport};
+use super::packet::{PORT, Packet, Transport};
 use super::socket::arrival::{Arrival, Receiver};
 use super::socket::batch::{Batch, Header, Route};
-use super::socket::{OpenError, SendError, Sockets as Udp};
+use super::socket::{OpenError, Owner, SendError, Sockets as Udp};
 use crate::net::attendance::{Attendance, Checks};
 use crate::sys::socket_set::{Reason, SocketSet, yield_if_empty};
 use crate::sys::thread::{Next, Place, Reactor, Task};
@@ -150,6 +150,41 @@ impl Engine {
             // Without other processes, all packets arrive here.
             rdma_mummy_sys::log!(debug, "cannot receive packets that arrive at other processes: {error}");
         }
+    }
+
+    /// Whether a block of QP numbers belongs to this process.
+    pub(crate) fn owns(&self, block: u32) -> bool {
+        unpoisoned(self.blocks.read()).contains(&block)
+    }
+
+    /// Receives the requests for a service that arrive at other processes of the host. Returns `false` if another process
+    /// does so.
+    pub(crate) fn own_service(&self, service: u32) -> bool {
+        self.udp.get().is_some_and(|udp| match udp.own_service(service) {
+            Ok(()) => true,
+            Err(error) => {
+                rdma_mummy_sys::log!(debug, "cannot receive requests that arrive at other processes: {error}");
+                false
+            }
+        })
+    }
+
+    /// Ends the effect of [`own_service`](Self::own_service).
+    pub(crate) fn disown_service(&self, service: u32) {
+        if let Some(udp) = self.udp.get() {
+            udp.disown_service(service);
+        }
+    }
+
+    /// Passes a management datagram to another process. Returns `false` if there is no such process.
+    pub(crate) fn pass_management(&self, owner: Owner, arrived: &Arrived) -> bool {
+        let Some(udp) = self.udp.get() else { return false };
+        let mut bytes = Vec::new();
+        management::packet().write(&arrived.bytes, &mut bytes);
+        let Arrived { source, destination, .. } = *arrived;
+        let arrival = Arrival { source, destination, source_port: PORT, traffic_class: 0, bytes: &bytes };
+        // The peer repeats a datagram for which the queue of the process has no space.
+        !matches!(udp.forward_to(owner, &arrival), Err(Errno::CONNREFUSED | Errno::NOENT | Errno::PERM))
     }
 
     /// Removes the connection of a QP.

@@ -16,6 +16,7 @@
 //!
 //! - `socket`: the UDP sockets, which are independent of the state machines
 //! - `management`: the datagrams to QP 1, which the connection manager handles
+//! - `probe`: whether any process of a host uses the port of RoCEv2
 //! - `link`: the carrier of a QP; `datagrams`: the carrier of all datagrams
 //! - `engine`: the links of the process, and the thread that serves them
 //!
@@ -35,6 +36,7 @@ pub(crate) mod link;
 mod mad;
 pub(crate) mod management;
 pub(crate) mod packet;
+pub(crate) mod probe;
 mod psn;
 mod requests;
 mod responses;

@@ -21,7 +21,7 @@ use super::cm_message::{Dreq, Ids, Information, Message, Rej, Rep, Req, Rtu, Sid
 
 /// When a message is repeated for the first time. This interval doubles up to [`MAX_INTERVAL`], which is about the
 /// interval of the kernel.
-const FIRST_INTERVAL: Duration = Duration::from_millis(200);
+const FIRST_INTERVAL: Duration = Duration::from_millis(100);
 const MAX_INTERVAL: Duration = Duration::from_secs(4);
 /// How long a message is repeated.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
@@ -42,6 +42,7 @@ pub(crate) mod reason {
     pub(crate) const STALE: u16 = 10;
     pub(crate) const INVALID_GID: u16 = 12;
     pub(crate) const INVALID_MTU: u16 = 26;
+    pub(crate) const CONSUMER_DEFINED: u16 = 28;
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,6 +81,8 @@ pub(crate) enum Event {
     /// The peer is ready to use the connection that this end has accepted.
     Established,
     Rejected(Box<Rej>),
+    /// No process of the peer's host uses RoCE, so there is no listener.
+    Refused,
     /// The peer has not responded.
     TimedOut,
     /// The peer has disconnected, or has responded to a disconnection, or does not respond to it.
@@ -202,12 +205,12 @@ impl Connection {
 
     /// Rejects the peer's request or reply, or withdraws the request of this end.
     pub(crate) fn reject(&mut self, reason: u16, data: &[u8], now: Instant) {
-        let (subject, information) = match self.state {
+        let (subject, reason, information) = match self.state {
             // The peer may have no id of its own for the connection, so it finds the connection by the GUID.
-            State::Requesting { .. } => (Subject::Req, Information::guid(self.guid)),
-            State::Requested => (Subject::Req, Information::NONE),
-            State::Replied => (Subject::Rep, Information::NONE),
-            State::Accepted => (Subject::Other, Information::NONE),
+            State::Requesting { .. } => (Subject::Req, reason::TIMEOUT, Information::guid(self.guid)),
+            State::Requested => (Subject::Req, reason, Information::NONE),
+            State::Replied => (Subject::Rep, reason, Information::NONE),
+            State::Accepted => (Subject::Other, reason, Information::NONE),
             _ => return,
         };
         let private = padded(data).unwrap_or([0; Rej::PRIVATE]);
@@ -241,6 +244,32 @@ impl Connection {
         if matches!(self.state, State::Resolving | State::Asked) {
             (self.state, self.deadline) = (State::Closed, None);
         }
+    }
+
+    /// Whether this end waits for a response of the peer.
+    pub(crate) fn is_waiting(&self) -> bool {
+        use State::{Accepted, Disconnecting, Requesting, Resolving};
+        matches!(self.state, Requesting { .. } | Accepted | Disconnecting | Resolving)
+    }
+
+    /// Handles an error which states that no process of the peer's host uses RoCE. A message that waits for a response
+    /// is not repeated any more, unless its time for a listener has not ended.
+    pub(crate) fn refused(&mut self, now: Instant) {
+        let event = match self.state {
+            State::Requesting { grace } if now < grace => return,
+            State::Requesting { .. } | State::Resolving => Event::Refused,
+            State::Accepted => Event::TimedOut,
+            State::Disconnecting => return self.disconnected(now),
+            _ => return,
+        };
+        self.events.push_back(event);
+        (self.state, self.deadline) = (State::Closed, None);
+    }
+
+    /// Ends the connection, because the process ends. The messages are sent once.
+    pub(crate) fn leave(&mut self, now: Instant) {
+        self.disconnect(now);
+        self.reject(reason::CONSUMER_DEFINED, &[], now);
     }
 
     /// Handles the end of a time. Does nothing before the deadline.

@@ -96,9 +96,12 @@ impl World {
         let index = self.random.below(2) as usize;
         let (now, acts, ends) = (self.now, self.random.below(3) == 0, self.random.below(4) == 0);
         let both = self.ends.iter().all(End::is_connected);
+        // A program accepts soon, so that the request does not time out.
+        if let Some(connection) = self.ends[1].connection.as_mut().filter(|_| self.random.below(2) == 0) {
+            connection.accept(REP, now);
+        }
         let end = &mut self.ends[index];
         if let Some(connection) = end.connection.as_mut().filter(|_| acts) {
-            connection.accept(REP, now);
             if both && ends {
                 connection.disconnect(now);
                 end.has_disconnected = true;

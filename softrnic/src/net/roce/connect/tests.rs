@@ -229,6 +229,44 @@ fn disconnection_without_response_ends() {
 }
 
 #[test]
+fn host_without_roce_refuses_what_waits_for_it() {
+    let now = Instant::now();
+    let [mut one, mut other] = requested(now);
+    assert!(one.is_waiting() && !other.is_waiting());
+    one.refused(now);
+    assert_eq!(events(&mut one), [Event::Refused]);
+    other.accept(REP, now);
+    other.refused(now);
+    assert_eq!(events(&mut other), [Event::TimedOut]);
+    let [mut one, mut other] = connected(now);
+    other.refused(now);
+    assert_eq!(events(&mut other), [], "the error is about an earlier message");
+    one.disconnect(now);
+    one.refused(now);
+    assert_eq!(events(&mut one), [Event::Disconnected]);
+    let mut patient = Connection::request(REQ, TRANSACTION, Duration::from_secs(1), now);
+    patient.refused(now);
+    assert!(events(&mut patient).is_empty() && patient.is_waiting());
+}
+
+#[test]
+fn process_that_ends_notifies_its_peers() {
+    let now = Instant::now();
+    let [mut one, mut other] = connected(now);
+    one.leave(now);
+    pass(&mut one, &mut other, now);
+    assert_eq!(events(&mut other), [Event::Disconnected]);
+    for index in 0..2 {
+        let mut ends = requested(now);
+        ends[index].leave(now);
+        let [one, other] = &mut ends;
+        pass(one, other, now);
+        pass(other, one, now);
+        assert!(matches!(events(&mut ends[1 - index])[..], [Event::Rejected(_)]), "{index}");
+    }
+}
+
+#[test]
 fn service_is_resolved_despite_losses() {
     let now = Instant::now();
     let req = SidrReq { request_id: 7, partition: 0xffff, service: 1, private: [3; SidrReq::PRIVATE] };

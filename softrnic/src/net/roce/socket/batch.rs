@@ -200,7 +200,7 @@ fn outgoing_interface(route: &Route) -> u32 {
 }
 
 /// Returns the index of the interface with an address.
-pub(super) fn interface(address: Gid) -> Option<u32> {
+pub(in crate::net::roce) fn interface(address: Gid) -> Option<u32> {
     let ip = Ipv6Addr::from(address.0);
     // All addresses in 127.0.0.0/8 belong to the loopback interface, but the kernel lists only the first.
     let ip = if address.ipv4().is_some_and(|[first, ..]| first == 127) { addresses::LOOPBACK } else { ip };

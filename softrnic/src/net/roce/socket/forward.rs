@@ -5,6 +5,9 @@
 //! `ipc/block.rs`), and listens at a socket name for each block. A process that receives a packet for a foreign block
 //! sends it there. The protocol recovers from packets that are dropped because a socket is full.
 //!
+//! A management datagram is for the process that owns the block in its id of a connection, or if it requests a
+//! connection, for the process that listens. This process listens at a socket name for the service, too.
+//!
 //! The sockets are SOCK_SEQPACKET: unlike datagram sockets, both ends can check the user of the other end, and the queue
 //! is limited by its bytes instead of `net.unix.max_dgram_qlen`, which is 10 packets by default.
 //!
@@ -33,7 +36,7 @@ use crate::sys::credentials::is_ours;
 use crate::sys::descriptor::Descriptor;
 use crate::sys::unpoisoned;
 use crate::wire::address::Gid;
-use crate::wire::packet::BLOCK;
+use crate::wire::packet::{BLOCK, MAX_NUMBER};
 
 /// The length of the addresses before a packet: source, destination, source port, traffic class, and a zero.
 const HEADER: usize = 36;
@@ -95,26 +98,41 @@ impl Forwarding {
         Ok(())
     }
 
-    /// Sends a packet to the owner of the block of its QP. Returns whether it was sent.
-    pub(super) fn send(&self, arrival: &Arrival<'_>) -> bool {
-        let block = arrival.queue_pair() / BLOCK;
+    /// Makes this process the owner of a service, whose number is greater than that of any block.
+    pub(super) fn own_service(&self, service: u32) -> Result<(), Errno> {
+        debug_assert!(service > MAX_NUMBER / BLOCK);
+        self.own(service)
+    }
+
+    /// Ends the effect of [`own_service`](Self::own_service).
+    pub(super) fn disown_service(&self, service: u32) {
+        let listener = unpoisoned(self.incoming.lock()).listeners.remove(&service.into());
+        if let Some(listener) = listener {
+            _ = epoll::delete(&self.ready, &listener);
+        }
+    }
+
+    /// Sends a packet to the owner of a service. The connection is not kept, because the owner may change.
+    pub(super) fn send_to_service(&self, service: u32, arrival: &Arrival<'_>) -> Result<(), Errno> {
+        send(&self.connect(service)?, arrival)
+    }
+
+    /// Sends a packet to the owner of a block.
+    pub(super) fn send(&self, block: u32, arrival: &Arrival<'_>) -> Result<(), Errno> {
         let mut outgoing = unpoisoned(self.outgoing.lock());
         // The second attempt is for a process that took the block after its last owner has ended.
         for _ in 0..2 {
             let connection = match outgoing.entry(block) {
                 Entry::Occupied(known) => known.into_mut(),
-                Entry::Vacant(new) => match self.connect(block) {
-                    Ok(connection) => new.insert(connection),
-                    Err(_) => return false,
-                },
+                Entry::Vacant(new) => new.insert(self.connect(block)?),
             };
             match send(connection, arrival) {
-                Ok(()) => return true,
-                Err(Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM | Errno::MSGSIZE) => return false,
+                Ok(()) => return Ok(()),
+                Err(error @ (Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM | Errno::MSGSIZE)) => return Err(error),
                 Err(_) => drop(outgoing.remove(&block)),
             }
         }
-        false
+        Err(Errno::CONNREFUSED)
     }
 
     /// Connects to the owner of a block, which must belong to the user of this process.

@@ -31,6 +31,7 @@ use crate::sys::datagram;
 use crate::sys::descriptor::Descriptor;
 use crate::sys::udp;
 use crate::wire::address::Gid;
+use crate::wire::packet::BLOCK;
 use arrival::{Arrival, Dropped, Receiver};
 use batch::{Batch, Header, Route};
 use forward::Forwarding;
@@ -53,6 +54,15 @@ pub(crate) struct Sockets {
     has_segmentation: bool,
     forwarding: Forwarding,
     dropped: Dropped,
+}
+
+/// The process for which a management datagram is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owner {
+    /// The owner of a block of QP numbers.
+    Block(u32),
+    /// The process that listens for a service.
+    Service(u32),
 }
 
 /// Why no socket was opened.
@@ -222,9 +232,35 @@ impl Sockets {
     /// Sends a packet to the process that owns the block of its QP. Drops it if there is no such process, or if its
     /// queue is full.
     pub(crate) fn forward(&self, arrival: &Arrival<'_>) {
-        if !self.forwarding.send(arrival) {
+        if self.forwarding.send(arrival.queue_pair() / BLOCK, arrival).is_err() {
             self.dropped.not_forwarded.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    /// Sends a management datagram to the process that owns a block or a service.
+    ///
+    /// # Errors
+    ///
+    /// ECONNREFUSED if there is no such process.
+    pub(crate) fn forward_to(&self, owner: Owner, arrival: &Arrival<'_>) -> Result<(), Errno> {
+        match owner {
+            Owner::Block(block) => self.forwarding.send(block, arrival),
+            Owner::Service(service) => self.forwarding.send_to_service(service, arrival),
+        }
+    }
+
+    /// Receives the requests for a service that other processes of this user forward.
+    ///
+    /// # Errors
+    ///
+    /// EADDRINUSE if another process owns the service.
+    pub(crate) fn own_service(&self, service: u32) -> Result<(), Errno> {
+        self.forwarding.own_service(service)
+    }
+
+    /// Ends the effect of [`own_service`](Self::own_service).
+    pub(crate) fn disown_service(&self, service: u32) {
+        self.forwarding.disown_service(service);
     }
 
     /// Joins a multicast group at the interface with an address. The caller must join a group only once at each
