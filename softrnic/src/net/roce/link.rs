@@ -66,7 +66,9 @@ pub(crate) struct Link {
 #[derive(Debug)]
 struct State {
     machine: Machine,
+    /// The QP that waits for space, and for which messages it does.
     waiter: Option<Weak<dyn Wake>>,
+    lacks_space: Lacks,
     is_ended: bool,
     /// Packets that the socket has not taken, and when they are sent again.
     held: Option<(Batch, Instant)>,
@@ -75,6 +77,13 @@ struct State {
     /// When the peer was last notified of congestion, and whether it must be.
     notified: Option<Instant>,
     must_notify: bool,
+}
+
+/// For which messages there was no space.
+#[derive(Clone, Copy, Debug, Default)]
+struct Lacks {
+    requests: bool,
+    responses: bool,
 }
 
 #[derive(Debug)]
@@ -116,6 +125,7 @@ impl Link {
         let state = State {
             machine,
             waiter: None,
+            lacks_space: Lacks::default(),
             is_ended: false,
             held: None,
             scheduled: None,
@@ -214,13 +224,9 @@ impl Link {
             self.respond(psn, attempt, ResponseKind::Reply(reply), &[]);
             state = self.state();
         }
-        let has_space = match &state.machine {
-            Machine::Reliable(machine) => machine.0.has_space(),
-            Machine::Unreliable(machine) => machine.has_space(),
-        };
-        let waiter = state.waiter.take_if(|_| has_space);
+        let waiter = state.take_waiter();
         drop(state);
-        if let Some(waiter) = waiter.and_then(|waiter| waiter.upgrade()) {
+        if let Some(waiter) = waiter {
             waiter.wake();
         }
     }
@@ -257,14 +263,12 @@ impl Link {
         if let Machine::Reliable(machine) = &mut state.machine {
             machine.0.expired(now);
         }
-        let is_waiting = state.waiter.is_some();
         self.send(state, now);
-        // The socket may have space again.
-        if is_waiting {
-            let waiter = self.state().waiter.take();
-            if let Some(waiter) = waiter.and_then(|waiter| waiter.upgrade()) {
-                waiter.wake();
-            }
+        let waiter = self.state().take_waiter();
+        if let Some(waiter) = waiter {
+            waiter.wake();
+            // The QP calls `flush` for its requests, but not for its responses.
+            self.flush();
         }
     }
 
@@ -281,7 +285,9 @@ impl Link {
             _ => None,
         };
         let held = state.held.as_ref().map(|(_, again)| *again);
-        let deadline = requests.into_iter().chain(held).min();
+        // The caller may hold a lock of the QP, so the engine's thread calls the waiter.
+        let waiter = state.has_space_for_waiter().then_some(now);
+        let deadline = requests.into_iter().chain(held).chain(waiter).min();
         if let Some(deadline) = deadline.filter(|deadline| state.scheduled.is_none_or(|set| *deadline < set)) {
             state.scheduled = Some(deadline);
             drop(state);
@@ -344,6 +350,24 @@ impl Link {
 }
 
 impl State {
+    fn has_space_for_waiter(&self) -> bool {
+        let Lacks { requests, responses } = self.lacks_space;
+        self.waiter.is_some()
+            && match &self.machine {
+                Machine::Reliable(machine) => requests && machine.0.has_space() || responses && machine.1.has_space(),
+                Machine::Unreliable(machine) => requests && machine.has_space(),
+            }
+    }
+
+    /// Returns the QP that waits, if there is space for it.
+    fn take_waiter(&mut self) -> Option<Arc<dyn Wake>> {
+        if !self.has_space_for_waiter() {
+            return None;
+        }
+        self.lacks_space = Lacks::default();
+        self.waiter.take()?.upgrade()
+    }
+
     fn has_responses(&self) -> bool {
         match &self.machine {
             Machine::Reliable(machine) => machine.1.is_waiting(),
@@ -357,20 +381,21 @@ impl Carrier for Link {
         let mut state = self.state();
         let is_ended = state.is_ended;
         let read = |to: &mut Vec<u8>| append(payload, packet.length(), to);
-        match (packet, &mut state.machine) {
+        let put = match (packet, &mut state.machine) {
             (Carried::Part(_), _) if is_ended => Err(Stuck::Lost),
             (Carried::Part(part), Machine::Reliable(machine)) => machine.0.add(part, read),
-            (Carried::Part(part), Machine::Unreliable(machine)) => {
-                machine.add(part, read)?;
-                // The request completes at once, so the QP calls `flush` for no requests in flight.
-                if part.is_last() {
-                    self.send(state, Instant::now());
-                }
-                Ok(())
-            }
+            (Carried::Part(part), Machine::Unreliable(machine)) => machine.add(part, read),
             (Carried::Response(response), Machine::Reliable(machine)) => machine.1.respond(response, read),
             (Carried::Response(_), Machine::Unreliable(_)) => Ok(()),
+        };
+        match (put, packet, &state.machine) {
+            (Err(Stuck::Full), Carried::Part(_), _) => state.lacks_space.requests = true,
+            (Err(Stuck::Full), Carried::Response(_), _) => state.lacks_space.responses = true,
+            // The request completes at once, so the QP calls `flush` for no requests in flight.
+            (Ok(()), Carried::Part(part), Machine::Unreliable(_)) if part.is_last() => self.send(state, Instant::now()),
+            _ => {}
         }
+        put
     }
 
     fn wake(&self, waiting: Weak<dyn Wake>) {
