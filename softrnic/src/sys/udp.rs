@@ -16,6 +16,19 @@ pub(crate) fn set(socket: impl AsFd, level: i32, option: i32, value: i32) -> Res
     if code == 0 { Ok(()) } else { Err(last()) }
 }
 
+/// Returns how many datagrams the kernel has dropped because the receive buffer was full or a checksum was wrong. Returns
+/// 0 before Linux 4.12. The number wraps around.
+pub(crate) fn drops(socket: impl AsFd) -> u32 {
+    /// The index of the number of drops (`SK_MEMINFO_DROPS`).
+    const DROPS: usize = 8;
+    let mut values = [0_u32; DROPS + 1];
+    let mut length = size_of_val(&values) as libc::socklen_t;
+    let (level, option, value) = (libc::SOL_SOCKET, libc::SO_MEMINFO, (&raw mut values).cast());
+    // SAFETY: the values have this length, and the kernel writes no more.
+    let code = unsafe { libc::getsockopt(socket.as_fd().as_raw_fd(), level, option, value, &raw mut length) };
+    if code == 0 { values[DROPS] } else { 0 }
+}
+
 /// Returns the MTU of the interface with an index.
 pub(crate) fn mtu(socket: impl AsFd, interface_index: u32) -> Result<u32, Errno> {
     let name = rustix::net::netdevice::index_to_name(&socket, interface_index)?;

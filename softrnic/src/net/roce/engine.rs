@@ -30,6 +30,8 @@ use crate::wire::transport::{Carrier, Deliver, Sockets};
 
 /// The maximum number of times that the sockets are read at once.
 const MAX_ROUNDS: usize = 8;
+/// After so many datagrams, the receive buffers may have been full.
+const OVERFLOW: usize = 16;
 /// The maximum number of batches that are kept for later packets.
 const MAX_BATCHES: usize = 4;
 /// The bits of a P_Key without the membership.
@@ -61,6 +63,10 @@ struct Receiving {
     receiver: Receiver,
     /// The links whose packets have arrived.
     touched: Vec<Arc<Link>>,
+    /// The number of datagrams since `overflows` was compared.
+    unchecked: usize,
+    /// How many datagrams the kernel had dropped then.
+    overflows: u32,
 }
 
 impl Engine {
@@ -289,13 +295,24 @@ impl Engine {
             Err(TryLockError::WouldBlock) => return false,
         };
         let _held = Held::new();
-        let receiving = receiving.get_or_insert_with(|| Receiving { receiver: Receiver::new(), touched: Vec::new() });
+        let receiving = receiving.get_or_insert_with(|| Receiving {
+            receiver: Receiver::new(),
+            touched: Vec::new(),
+            unchecked: 0,
+            overflows: udp.overflows(),
+        });
         let mut has_found = false;
         for _ in 0..MAX_ROUNDS {
-            let Receiving { receiver, touched } = &mut *receiving;
+            let Receiving { receiver, touched, .. } = &mut *receiving;
             match udp.receive(receiver, |arrival| self.arrived(udp, &arrival, touched)) {
-                Ok(0) => break,
-                Ok(_) => has_found = true,
+                Ok(0) => {
+                    self.check_overflows(udp, receiving);
+                    break;
+                }
+                Ok(count) => {
+                    has_found = true;
+                    receiving.unchecked += count;
+                }
                 Err(error) => {
                     // An ICMP error of an earlier packet: the packet is lost.
                     rdma_mummy_sys::log!(debug, "a packet was lost: {error}");
@@ -304,6 +321,21 @@ impl Engine {
             receiving.touched.drain(..).for_each(|link| link.flush());
         }
         has_found
+    }
+
+    /// If the receive buffers were full, asks the peers for the packets that were dropped. Otherwise those that have sent
+    /// nothing since would wait for their time-outs, which can be seconds.
+    fn check_overflows(&self, udp: &Udp, receiving: &mut Receiving) {
+        if std::mem::take(&mut receiving.unchecked) < OVERFLOW {
+            return;
+        }
+        let overflows = udp.overflows();
+        if std::mem::replace(&mut receiving.overflows, overflows) == overflows {
+            return;
+        }
+        let links: Vec<_> = unpoisoned(self.links.read()).values().cloned().collect();
+        let now = Instant::now();
+        links.iter().for_each(|link| link.has_lost_packets(now));
     }
 
     fn arrived(&self, udp: &Udp, arrival: &Arrival<'_>, touched: &mut Vec<Arc<Link>>) {

@@ -209,6 +209,16 @@ impl Link {
         }
     }
 
+    /// Handles that this host has dropped packets, perhaps of this peer.
+    pub(super) fn has_lost_packets(&self, now: Instant) {
+        let mut state = self.state();
+        if let Machine::Reliable(machine) = &mut state.machine
+            && machine.1.has_lost_packets(now)
+        {
+            self.send(state, now);
+        }
+    }
+
     /// Passes an answer of the peer to the QP, and the replies to the messages that it finishes.
     fn answered<'s>(&'s self, mut state: MutexGuard<'s, State>, answer: Answer, payload: &[u8]) {
         if let Answer::Data { psn, attempt, offset } = answer {

@@ -19,6 +19,9 @@ const MAX_SPARE: usize = 8;
 /// A gap is reported again after this time, because the packets that were sent again may be lost too.
 const REPORT_AGAIN: Duration = Duration::from_millis(1);
 
+/// Packets that this host has dropped may be those of a peer that has sent others in this time.
+const RECENT: Duration = Duration::from_millis(100);
+
 /// The requests of the peer, and the responses to them.
 #[derive(Debug)]
 pub(super) struct Responses {
@@ -28,6 +31,8 @@ pub(super) struct Responses {
     assembly: Assembly,
     /// The PSN of the next packet.
     expected: u32,
+    /// When the last packet has arrived.
+    arrived: Option<Instant>,
     /// When a gap before `expected` was last reported.
     gap: Option<Instant>,
     /// Whether the packet `expected` was refused for now, so that those after it are dropped.
@@ -125,6 +130,7 @@ impl Responses {
             depth: depth.max(1),
             assembly: Assembly::new(line.mtu, number, template),
             expected: psn & MAX_NUMBER,
+            arrived: None,
             gap: None,
             is_not_ready: false,
             messages: 0,
@@ -143,6 +149,7 @@ impl Responses {
 
     /// Decides about a request packet.
     pub(super) fn arrived(&mut self, packet: &Packet, length: usize, now: Instant) -> Verdict {
+        self.arrived = Some(now);
         if let Some((psn, nak)) = self.refused {
             // The refusal may have been lost.
             if packet.asks && distance(psn, packet.psn) >= 0 {
@@ -187,6 +194,18 @@ impl Responses {
             self.gap = Some(now);
             self.answer(self.expected, Syndrome::Nak(Nak::Sequence));
         }
+    }
+
+    /// Reports a gap after the last packet of a peer that has sent something recently. A peer that has sent nothing else
+    /// ignores the report. Returns whether there is something to send.
+    pub(super) fn has_lost_packets(&mut self, now: Instant) -> bool {
+        let is_recent = self.arrived.is_some_and(|last| now.saturating_duration_since(last) < RECENT);
+        let is_expecting = is_recent && self.gap.is_none() && !self.is_not_ready && self.refused.is_none();
+        if is_expecting {
+            self.gap = Some(now);
+            self.answer(self.expected, Syndrome::Nak(Nak::Sequence));
+        }
+        is_expecting
     }
 
     /// Handles a packet that has arrived before.

@@ -37,7 +37,7 @@ use batch::{Batch, Header, Route};
 use forward::Forwarding;
 use self_test::Outcome;
 
-/// The requested size of the receive buffers. `net.core.rmem_max` limits it.
+/// The requested size of the receive buffers. `net.core.rmem_max` limits it if the process lacks CAP_NET_ADMIN.
 const RECEIVE_BUFFER: usize = 4 << 20;
 /// The maximum length of the headers of a packet, which rdma_rxe subtracts from the MTU of the interface.
 pub(crate) const HEADERS: u32 = 80;
@@ -141,6 +141,11 @@ impl Sockets {
     /// Returns the numbers of packets that were dropped.
     pub(crate) fn dropped(&self) -> &Dropped {
         &self.dropped
+    }
+
+    /// Returns how many datagrams the kernel has dropped because a receive buffer was full. The number wraps around.
+    pub(crate) fn overflows(&self) -> u32 {
+        self.sockets().map(udp::drops).fold(0, u32::wrapping_add)
     }
 
     /// Returns the size of the smallest receive buffer in bytes, as the kernel counts: a packet takes its length and
@@ -359,7 +364,8 @@ fn set_common(socket: &Descriptor) -> Result<(), Errno> {
     // Several processes of a user share the port.
     sockopt::set_socket_reuseport(socket, true)?;
     // These are faster, but not required.
-    _ = sockopt::set_socket_recv_buffer_size(socket, RECEIVE_BUFFER);
+    _ = sockopt::set_socket_recv_buffer_size_force(socket, RECEIVE_BUFFER)
+        .or_else(|_| sockopt::set_socket_recv_buffer_size(socket, RECEIVE_BUFFER));
     _ = udp::set(socket, libc::SOL_UDP, libc::UDP_GRO, 1);
     Ok(())
 }
