@@ -271,6 +271,12 @@ impl QueuePair {
         reply
     }
 
+    /// Whether this QP may get packets that arrive with a carrier: datagrams of other hosts are only for the QPs of
+    /// devices that reach other hosts.
+    pub(crate) fn is_reached_by(&self, back: &Arc<dyn Carrier>) -> bool {
+        self.parts.service != Service::UnreliableDatagram || self.route.shared().is_some() == back.is_network()
+    }
+
     /// Handles a part of a message from another process. The responder sends its responses on the carrier `back`.
     pub(crate) fn part_arrived(&self, part: &Part, payload: &[Segment], back: &Arc<dyn Carrier>) {
         let has_failed = unpoisoned(self.responder.lock()).part(self, part, payload, back);

@@ -52,6 +52,11 @@ impl Route {
         }
     }
 
+    /// Returns the carrier that reaches all peers, if there is one.
+    pub(super) fn shared(&self) -> Option<&Arc<dyn Carrier>> {
+        if let Self::Carrier(carrier) = self { Some(carrier) } else { None }
+    }
+
     /// Returns the carrier to the QP `number`, which is not in this process.
     #[cold]
     pub(super) fn carrier(&self, number: u32) -> Option<Arc<dyn Carrier>> {

@@ -30,7 +30,7 @@ pub(crate) unsafe extern "C" fn attach_mcast(qp: *mut ibv_qp, gid: *const ibv_gi
 pub(crate) unsafe extern "C" fn detach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, _lid: u16) -> c_int {
     // SAFETY: guaranteed by the caller.
     let (pair, group) = unsafe { (Pair::qp(qp), group(gid)) };
-    result(check(pair.parts().service, group).and_then(|()| QpRegistry::of_process().detach(group, pair.number())))
+    result(check(pair.parts().service, group).and_then(|()| QpRegistry::of_process().detach(group, pair)))
 }
 
 /// Reads the GID of a multicast group.

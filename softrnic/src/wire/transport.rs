@@ -130,6 +130,24 @@ pub(crate) trait Carrier: fmt::Debug + Send + Sync {
 
     /// Sends the packets that [`put`](Self::put) has gathered. This function is called after a series of `put`s.
     fn flush(&self) {}
+
+    /// Whether datagrams of other hosts arrive with this carrier. QPs of devices that do not reach these must not get
+    /// them.
+    fn is_network(&self) -> bool {
+        false
+    }
+
+    /// Receives the datagrams to a multicast group for a QP from now on. A QP may join a group twice.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's error, such as `ENOBUFS` if the host is a member of too many groups.
+    fn join_group(&self, _group: Gid, _member: u32) -> Result<(), Errno> {
+        Ok(())
+    }
+
+    /// Ends the effect of [`join_group`](Self::join_group).
+    fn leave_group(&self, _group: Gid, _member: u32) {}
 }
 
 /// A carrier that serves a single QP.

@@ -9,6 +9,8 @@ use super::packet::{Body, DEFAULT_PARTITION, Packet, Place, SendEnd, Transport};
 use super::socket::SendError;
 use super::socket::arrival::Arrival;
 use super::socket::batch::Route;
+use crate::sys::errno::Errno;
+use crate::wire::address::Gid;
 use crate::wire::bytes::with_segment;
 use crate::wire::message::Request;
 use crate::wire::operation::{Operation, Service};
@@ -60,6 +62,14 @@ impl Carrier for Datagrams {
     fn taken(&self) -> u64 {
         0
     }
+
+    fn join_group(&self, group: Gid, member: u32) -> Result<(), Errno> {
+        self.0.join_group(group, member)
+    }
+
+    fn leave_group(&self, group: Gid, member: u32) {
+        self.0.leave_group(group, member);
+    }
 }
 
 /// Sends a datagram. It is dropped if the socket stays full.
@@ -91,6 +101,10 @@ impl Carrier for Nowhere {
     }
 
     fn wake(&self, _waiting: Weak<dyn Wake>) {}
+
+    fn is_network(&self) -> bool {
+        true
+    }
 
     fn taken(&self) -> u64 {
         0

@@ -22,9 +22,11 @@ use super::socket::arrival::{Arrival, Receiver};
 use super::socket::batch::{Batch, Header, Route};
 use super::socket::{OpenError, Owner, SendError, Sockets as Udp};
 use crate::net::attendance::{Attendance, Checks};
+use crate::sys::errno::Errno as SysErrno;
 use crate::sys::socket_set::{Reason, SocketSet, yield_if_empty};
 use crate::sys::thread::{Next, Place, Reactor, Task};
 use crate::sys::unpoisoned;
+use crate::wire::address::Gid;
 use crate::wire::packet::{BLOCK, MULTICAST_NUMBER};
 use crate::wire::transport::{Carrier, Deliver, Sockets};
 
@@ -54,6 +56,8 @@ pub(crate) struct Engine {
     timers: Mutex<BinaryHeap<Reverse<(Instant, u32)>>>,
     /// The blocks of QP numbers that belong to this process.
     blocks: RwLock<BTreeSet<u32>>,
+    /// The members of the multicast groups that the sockets have joined.
+    groups: Mutex<BTreeMap<Gid, BTreeSet<u32>>>,
     attendance: Attendance,
     inbox: Inbox,
 }
@@ -83,6 +87,7 @@ impl Engine {
             batches: Mutex::new(Vec::new()),
             timers: Mutex::new(BinaryHeap::new()),
             blocks: RwLock::new(BTreeSet::new()),
+            groups: Mutex::new(BTreeMap::new()),
             attendance: Attendance::new(),
             inbox: Inbox::new(),
         }
@@ -205,6 +210,30 @@ impl Engine {
     /// Returns the carrier of datagrams.
     pub(crate) fn datagrams(&'static self) -> Arc<dyn Carrier> {
         Arc::new(Datagrams(self))
+    }
+
+    /// See [`Carrier::join_group`].
+    pub(super) fn join_group(&self, group: Gid, member: u32) -> Result<(), SysErrno> {
+        let mut groups = unpoisoned(self.groups.lock());
+        if !groups.contains_key(&group)
+            && let Some(udp) = self.udp.get()
+        {
+            udp.change_membership(group, true).map_err(|errno| SysErrno(errno.raw_os_error()))?;
+        }
+        groups.entry(group).or_default().insert(member);
+        Ok(())
+    }
+
+    /// See [`Carrier::leave_group`].
+    pub(super) fn leave_group(&self, group: Gid, member: u32) {
+        let mut groups = unpoisoned(self.groups.lock());
+        let Some(members) = groups.get_mut(&group) else { return };
+        members.remove(&member);
+        if members.is_empty() {
+            groups.remove(&group);
+            // An interface that was added later has not joined.
+            _ = self.udp.get().map(|udp| udp.change_membership(group, false));
+        }
     }
 
     /// Wakes a task when a management datagram arrives, see [`next_management`](Self::next_management).

@@ -21,7 +21,6 @@
 //! - `engine`: the links of the process, and the thread that serves them
 //!
 //! `simulator` tests both ends of a connection without I/O.
-#![allow(dead_code, unused_imports, reason = "the modules above these follow")]
 
 mod assembly;
 pub(crate) mod cm_message;

@@ -257,6 +257,12 @@ impl QpRegistry {
     pub(crate) fn attach(&self, group: Gid, pair: &Arc<QueuePair>) -> Result<(), Errno> {
         let _alone = unpoisoned(self.changing.lock());
         let is_first = self.add_member(group, pair)?;
+        if let Some(carrier) = pair.route.shared()
+            && let Err(errno) = carrier.join_group(group, pair.number())
+        {
+            self.remove_member(group, pair.number())?;
+            return Err(errno);
+        }
         if let Some(routes) = self.routes().filter(|_| is_first) {
             routes.joined(group);
         }
@@ -279,9 +285,12 @@ impl QpRegistry {
     }
 
     /// Detaches a QP from a group, as `ibv_detach_mcast` requires. Returns `EINVAL` if the QP is not attached.
-    pub(crate) fn detach(&self, group: Gid, number: u32) -> Result<(), Errno> {
+    pub(crate) fn detach(&self, group: Gid, pair: &QueuePair) -> Result<(), Errno> {
         let _alone = unpoisoned(self.changing.lock());
-        let was_last = self.remove_member(group, number)?;
+        let was_last = self.remove_member(group, pair.number())?;
+        if let Some(carrier) = pair.route.shared() {
+            carrier.leave_group(group, pair.number());
+        }
         if let Some(routes) = self.routes().filter(|_| was_last) {
             routes.left(group);
         }
@@ -323,12 +332,12 @@ impl Deliver for ToQueuePairs {
             if request.service != Service::UnreliableDatagram {
                 return;
             }
-            for member in registry.members(request.destination) {
+            for member in registry.members(request.destination).iter().filter(|member| member.is_reached_by(back)) {
                 member.part_arrived(part, payload, back);
             }
             return;
         }
-        if let Some(pair) = registry.find(part.number) {
+        if let Some(pair) = registry.find(part.number).filter(|pair| pair.is_reached_by(back)) {
             return pair.part_arrived(part, payload, back);
         }
         if request.service.is_reliable() && (part.offset == 0 || part.is_last()) {

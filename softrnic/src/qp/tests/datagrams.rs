@@ -142,8 +142,8 @@ fn group_members_receive_once_including_the_sender() {
     }
     assert_eq!(ends[3].received_statuses(), []);
     for end in &ends[..3] {
-        network.detach(group, end.pair.number()).unwrap();
-        assert_eq!(network.detach(group, end.pair.number()), Err(Errno::INVALID));
+        network.detach(group, &end.pair).unwrap();
+        assert_eq!(network.detach(group, &end.pair), Err(Errno::INVALID));
         assert!(!network.is_attached(end.pair.number()));
     }
     send(&ends[0], 2, to(group, MULTICAST_NUMBER, 0x1234), 4);

@@ -311,7 +311,7 @@ fn group_datagram_from_another_process_reaches_each_member() {
     ToQueuePairs.part(&part, &payload, &back);
     for member in &members {
         assert_eq!((member.received().byte_len, member.bytes.get(40, 5)), (45, b"group".to_vec()));
-        QpRegistry::of_process().detach(group, member.pair.number()).unwrap();
+        QpRegistry::of_process().detach(group, &member.pair).unwrap();
     }
     assert!(link.replies().is_empty());
 }

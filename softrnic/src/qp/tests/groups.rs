@@ -74,7 +74,7 @@ impl Party {
 impl Drop for Party {
     fn drop(&mut self) {
         QpRegistry::of_process().set_test_group(self.group, Vec::new());
-        let _ = QpRegistry::of_process().detach(self.group, self.sender.pair.number());
+        let _ = QpRegistry::of_process().detach(self.group, &self.sender.pair);
     }
 }
 

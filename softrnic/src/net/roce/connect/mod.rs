@@ -162,11 +162,6 @@ impl Connection {
         Self::new(Ids { local, remote: req.request_id }, transaction, State::Asked, now)
     }
 
-    /// The id that the peer has chosen.
-    pub(crate) fn remote_id(&self) -> u32 {
-        self.ids.remote
-    }
-
     /// Whether the connection has ended, and its state is no longer required.
     pub(crate) fn is_closed(&self) -> bool {
         self.state == State::Closed

@@ -1,5 +1,6 @@
 //! Received packets.
 
+use std::net::Ipv6Addr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::numbering::Numbering;
@@ -110,6 +111,14 @@ fn deliver(
                 if numbering.check(&flow, bytes, *sum) {
                     arrived(Arrival { source, destination, source_port, traffic_class, bytes });
                     continue;
+                }
+                if dropped.icrc_errors.load(Ordering::Relaxed) == 0 {
+                    rdma_mummy_sys::log!(
+                        warn,
+                        "dropped a RoCEv2 packet from {} with a wrong ICRC: something on the path changes \
+                         packets, or the sender gives them no predictable Identification; use IPv6",
+                        Ipv6Addr::from(source.0)
+                    );
                 }
                 &dropped.icrc_errors
             }

@@ -84,6 +84,7 @@ impl Batch {
     }
 
     /// Returns the number of packets.
+    #[cfg(test)]
     pub(crate) fn count(&self) -> usize {
         self.count
     }

@@ -18,6 +18,7 @@ mod self_test;
 #[cfg(test)]
 pub(crate) mod tests;
 
+use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4, SocketAddrV6};
 use std::sync::atomic::Ordering;
 
@@ -27,6 +28,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use thiserror::Error;
 
 use crate::net::roce::packet::PORT;
+use crate::sys::addresses;
 use crate::sys::datagram;
 use crate::sys::descriptor::Descriptor;
 use crate::sys::udp;
@@ -139,6 +141,7 @@ impl Sockets {
     }
 
     /// Returns the numbers of packets that were dropped.
+    #[cfg(test)]
     pub(crate) fn dropped(&self) -> &Dropped {
         &self.dropped
     }
@@ -150,11 +153,13 @@ impl Sockets {
 
     /// Returns the size of the smallest receive buffer in bytes, as the kernel counts: a packet takes its length and
     /// several hundred bytes more.
+    #[cfg(test)]
     pub(crate) fn receive_buffer(&self) -> usize {
         self.sockets().map(|socket| sockopt::socket_recv_buffer_size(socket).unwrap_or(0)).min().unwrap_or(0)
     }
 
     /// Returns an empty batch. It has the space of a full one, so callers should use it again.
+    #[cfg(test)]
     pub(crate) fn batch(&self, route: &Route) -> Batch {
         Batch::new(self.port, route)
     }
@@ -268,34 +273,29 @@ impl Sockets {
         self.forwarding.disown_service(service);
     }
 
-    /// Joins a multicast group at the interface with an address. The caller must join a group only once at each
-    /// interface; later calls fail with EADDRINUSE.
-    pub(crate) fn join(&self, group: Gid, source: Gid) -> Result<(), Errno> {
-        let (socket, interface) = self.member(group, source)?;
-        match group.ipv4() {
-            Some(group) => {
-                let any = Ipv4Addr::UNSPECIFIED;
-                sockopt::set_ip_add_membership_with_ifindex(socket, &group.into(), &any, interface)
+    /// Joins a multicast group at all interfaces with an address of its version of IP, or leaves it at these.
+    ///
+    /// # Errors
+    ///
+    /// The error of the first interface, if no interface has changed.
+    pub(crate) fn change_membership(&self, group: Gid, joins: bool) -> Result<(), Errno> {
+        let socket = self.socket(group, group)?;
+        let change = |interface| match (group.ipv4().map(Ipv4Addr::from), Ipv6Addr::from(group.0)) {
+            (Some(group), _) if joins => {
+                sockopt::set_ip_add_membership_with_ifindex(socket, &group, &Ipv4Addr::UNSPECIFIED, interface)
             }
-            None => sockopt::set_ipv6_add_membership(socket, &group.0.into(), interface),
-        }
-    }
-
-    /// Leaves a multicast group at the interface with an address.
-    pub(crate) fn leave(&self, group: Gid, source: Gid) -> Result<(), Errno> {
-        let (socket, interface) = self.member(group, source)?;
-        match group.ipv4() {
-            Some(group) => {
-                let any = Ipv4Addr::UNSPECIFIED;
-                sockopt::set_ip_drop_membership_with_ifindex(socket, &group.into(), &any, interface)
+            (Some(group), _) => {
+                sockopt::set_ip_drop_membership_with_ifindex(socket, &group, &Ipv4Addr::UNSPECIFIED, interface)
             }
-            None => sockopt::set_ipv6_drop_membership(socket, &group.0.into(), interface),
-        }
-    }
-
-    /// Returns the socket for a group, and the index of the interface with an address.
-    fn member(&self, group: Gid, source: Gid) -> Result<(&Descriptor, u32), Errno> {
-        Ok((self.socket(source, group)?, batch::interface(source).ok_or(Errno::ADDRNOTAVAIL)?))
+            (None, group) if joins => sockopt::set_ipv6_add_membership(socket, &group, interface),
+            (None, group) => sockopt::set_ipv6_drop_membership(socket, &group, interface),
+        };
+        let is_of_version =
+            |address: &addresses::Address| Gid::from(address.ip).ipv4().is_some() == group.ipv4().is_some();
+        let interfaces: BTreeSet<u32> =
+            addresses::all().into_iter().filter(is_of_version).map(|address| address.interface_index).collect();
+        let results: Vec<_> = interfaces.into_iter().map(change).collect();
+        results.into_iter().reduce(Result::or).unwrap_or(Err(Errno::ADDRNOTAVAIL))
     }
 
     /// Returns the socket for packets between two addresses.
