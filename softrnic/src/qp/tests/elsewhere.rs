@@ -7,8 +7,28 @@ use super::*;
 use crate::qp::recv::responses_out::MAX_PENDING;
 use crate::qp::registry::{SharedEntry, ToQueuePairs};
 use crate::wire::message::{Reply, Request};
-use crate::wire::packet::{MAX_PAYLOAD, MULTICAST_NUMBER, Packet, psn_after};
-use crate::wire::transport::Deliver;
+use crate::wire::packet::{MAX_PAYLOAD, MULTICAST_NUMBER, Packet, Payload, psn_after};
+use crate::wire::transport::{Deliver, Stuck, Wake};
+
+/// The carrier of datagrams of other hosts.
+#[derive(Debug)]
+struct Abroad;
+
+impl Carrier for Abroad {
+    fn put(&self, _packet: &Packet, _payload: Payload<'_>) -> Result<(), Stuck> {
+        Ok(())
+    }
+
+    fn wake(&self, _pair: Weak<dyn Wake>) {}
+
+    fn taken(&self) -> u64 {
+        0
+    }
+
+    fn is_network(&self) -> bool {
+        true
+    }
+}
 
 #[test]
 #[cfg_attr(miri, ignore = "waits for seconds, which take minutes in Miri")]
@@ -308,6 +328,13 @@ fn group_datagram_from_another_process_reaches_each_member() {
     let mut bytes = *b"group";
     // SAFETY: the bytes exist until the end of the test, and nothing else uses them.
     let payload = [unsafe { Segment::of_raw(bytes.as_mut_ptr(), bytes.len()) }];
+    // A stranger on another host can send datagrams to a RoCEv2 device, but not to this one.
+    let abroad: Arc<dyn Carrier> = Arc::new(Abroad);
+    ToQueuePairs.part(&part, &payload, &abroad);
+    for member in &members {
+        ToQueuePairs.part(&Part { number: member.pair.number(), ..part }, &payload, &abroad);
+        assert_eq!(member.received_statuses(), []);
+    }
     ToQueuePairs.part(&part, &payload, &back);
     for member in &members {
         assert_eq!((member.received().byte_len, member.bytes.get(40, 5)), (45, b"group".to_vec()));
