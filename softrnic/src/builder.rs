@@ -39,7 +39,8 @@ impl Builder {
     /// Creates a builder that reads its devices from the environment variable `SOFTRNIC_DEVICES`. Its value is a list
     /// of names separated by commas, or a number of devices. `2` means `soft0,soft1` and `0` means none. If the
     /// variable is absent or empty, the list is `soft0,softiw0`. Devices whose names begin with `softiw` are iWARP
-    /// devices, which reach other hosts over TCP.
+    /// devices, which reach other hosts over TCP. Those that begin with `softroce` are RoCEv2 devices, which reach other
+    /// hosts over UDP.
     pub fn new() -> Self {
         Self::default()
     }

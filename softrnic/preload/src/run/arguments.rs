@@ -25,7 +25,7 @@ Options:
 
 Environment:
   SOFTRNIC_DEVICES       Names separated by commas, or a number
-                         [default: soft0,softiw0]
+                         [default: soft0,softiw0], softroce0: RoCEv2
   SOFTRNIC_PROFILE       `connectx`: the limits of that NIC [default: none]
   SOFTRNIC_CONTROL       Folder of the control sockets [default: none]
   SOFTRNIC_PEERS         0 disables connections to other processes [default: 1]
