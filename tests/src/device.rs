@@ -38,6 +38,12 @@ pub fn name() -> String {
     name
 }
 
+/// Whether the device is one of softrnic.
+#[track_caller]
+pub fn is_soft() -> bool {
+    name().starts_with("soft")
+}
+
 /// Opens the device.
 ///
 /// # Panics

@@ -18,7 +18,9 @@ use crate::requirements::may_not_run;
 /// Two hosts with a cable between them. Dropping the value removes both hosts.
 #[derive(Debug)]
 pub struct Hosts {
-    names: [String; 2],
+    /// The names of the network namespaces; `None` is the one of this process.
+    names: [Option<String>; 2],
+    interfaces: [String; 2],
     cable: Option<Cable>,
 }
 
@@ -36,20 +38,27 @@ impl Hosts {
     /// Returns `None`, and reports that the test did not run, if this user cannot create network namespaces.
     #[must_use]
     pub fn new() -> Option<Self> {
-        Self::made(|[a, b]| ip(&format!("link add v0 netns {a} type veth peer name v0 netns {b}")).then_some(None))
+        Self::made(namespaces(), Self::link)
+    }
+
+    /// Like [`new`](Self::new), but host 1 is the namespace of this process. rdma_rxe has no other one before Linux 6.14.
+    #[must_use]
+    pub fn beside_this() -> Option<Self> {
+        let [first, _] = namespaces();
+        Self::made([first, None], Self::link)
     }
 
     /// Like [`new`](Self::new), with a cable that delays each frame and drops `lost` of 1,000. A thread of this process
     /// carries the frames, because not every kernel has netem.
     #[must_use]
     pub fn with_bad_cable(delay: Duration, lost: u64) -> Option<Self> {
-        Self::made(|hosts| {
+        Self::made(namespaces(), |hosts| {
             let mut ends = Vec::new();
-            for host in hosts {
+            for (host, interface) in hosts.names.iter().zip(&hosts.interfaces) {
                 // A name in the namespace of this program, in which tests of other programs create interfaces too.
                 let name = unique("bad");
                 ends.push(tap(&name).ok()?);
-                ip(&format!("link set {name} netns {host} name v0")).then_some(())?;
+                ip(&format!("link set {name} netns {} name {interface}", host.as_deref()?)).then_some(())?;
             }
             let ends: [File; 2] = ends.try_into().ok()?;
             let has_ended = Arc::new(AtomicBool::new(false));
@@ -59,21 +68,32 @@ impl Hosts {
         })
     }
 
-    /// `connect` creates the interface `v0` of both hosts.
-    fn made(connect: impl FnOnce(&[String; 2]) -> Option<Option<Cable>>) -> Option<Self> {
-        let names = ["softiw-a-", "softiw-b-"].map(unique);
-        let mut hosts = Self { names, cable: None };
-        let mut is_made = hosts.names.iter().all(|host| ip(&format!("netns add {host}")));
+    /// Connects the hosts by a pair of interfaces.
+    fn link(&self) -> Option<Option<Cable>> {
+        let [a, b] = [0, 1].map(|host| {
+            let place = self.names[host].as_ref().map_or_else(String::new, |name| format!(" netns {name}"));
+            format!("{}{place}", self.interfaces[host])
+        });
+        ip(&format!("link add {a} type veth peer name {b}")).then_some(None)
+    }
+
+    /// `connect` creates the interfaces of both hosts.
+    fn made(names: [Option<String>; 2], connect: impl FnOnce(&Self) -> Option<Option<Cable>>) -> Option<Self> {
+        let interface = |name: &Option<String>| if name.is_some() { "v0".to_owned() } else { unique("v") };
+        let interfaces = [interface(&names[0]), interface(&names[1])];
+        let mut hosts = Self { names, interfaces, cable: None };
+        let mut is_made = hosts.names.iter().flatten().all(|host| ip(&format!("netns add {host}")));
         if is_made {
-            let cable = connect(&hosts.names);
+            let cable = connect(&hosts);
             is_made = cable.is_some();
             hosts.cable = cable.flatten();
         }
-        for (host, address) in hosts.names.iter().zip(Self::ADDRESSES) {
+        for (host, address) in Self::ADDRESSES.iter().enumerate() {
+            let interface = &hosts.interfaces[host];
             is_made = is_made
-                && ip(&format!("-n {host} addr add {address}/24 dev v0"))
-                && ip(&format!("-n {host} link set lo up"))
-                && ip(&format!("-n {host} link set v0 up"));
+                && hosts.ip(host, &format!("addr add {address}/24 dev {interface}"))
+                && hosts.ip(host, "link set lo up")
+                && hosts.ip(host, &format!("link set {interface} up"));
         }
         if !is_made {
             may_not_run("this user cannot create network namespaces");
@@ -81,11 +101,24 @@ impl Hosts {
         is_made.then_some(hosts)
     }
 
+    /// Runs `ip` on one of the hosts.
+    fn ip(&self, host: usize, arguments: &str) -> bool {
+        let place = self.names[host].as_ref().map_or_else(String::new, |name| format!("-n {name} "));
+        ip(&format!("{place}{arguments}"))
+    }
+
+    /// The interface of a host.
+    #[must_use]
+    pub fn interface(&self, host: usize) -> &str {
+        &self.interfaces[host]
+    }
+
     /// A command on one of the hosts; append its arguments.
     #[must_use]
     pub fn command(&self, host: usize, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        let Some(name) = &self.names[host] else { return Command::new(program) };
         let mut command = Command::new("ip");
-        command.args(["netns", "exec", &self.names[host]]).arg(program);
+        command.args(["netns", "exec", name]).arg(program);
         command
     }
 
@@ -97,7 +130,7 @@ impl Hosts {
     /// If the kernel does not change the interface.
     pub fn plug(&self, host: usize, is_in: bool) {
         let state = if is_in { "up" } else { "down" };
-        assert!(ip(&format!("-n {} link set v0 {state}", self.names[host])), "the cable is stuck");
+        assert!(self.ip(host, &format!("link set {} {state}", self.interfaces[host])), "the cable is stuck");
     }
 }
 
@@ -107,10 +140,14 @@ impl Drop for Hosts {
             cable.has_ended.store(true, Ordering::Relaxed);
             let _ = cable.thread.join();
         }
-        for host in &self.names {
+        for host in self.names.iter().flatten() {
             ip(&format!("netns del {host}"));
         }
     }
+}
+
+fn namespaces() -> [Option<String>; 2] {
+    ["host-a-", "host-b-"].map(|name| Some(unique(name)))
 }
 
 fn ip(arguments: &str) -> bool {

@@ -77,7 +77,7 @@ fn open_files() -> Vec<String> {
 /// This process's objects on all devices, by kind.
 #[track_caller]
 fn objects() -> BTreeMap<&'static str, usize> {
-    if device::name() == device::SOFT_DEVICE {
+    if device::is_soft() {
         // The kernel has no such device.
         return BTreeMap::new();
     }
@@ -101,7 +101,7 @@ fn is_mine(line: &str) -> bool {
 #[track_caller]
 pub fn wait_for_listener(port: u16) {
     let started = Instant::now();
-    if device::name() == device::SOFT_DEVICE {
+    if device::is_soft() {
         let is_port = |line: &str| {
             line.contains(" 00010000 ") && line.contains("@softrnic/1/cm/") && line.contains(&format!("/{port}/"))
         };

@@ -29,7 +29,7 @@ fn printed(command: Command, options: &str) -> String {
 /// The devices of the kernel, or the soft one.
 #[track_caller]
 fn present() -> Vec<String> {
-    if device::name() == device::SOFT_DEVICE {
+    if device::is_soft() {
         return vec![device::name()];
     }
     let entries = fs::read_dir("/sys/class/infiniband").expect("the kernel's devices");

@@ -107,7 +107,7 @@ fn addresses_of_both_families_are_understood() {
     assert!(server.output.contains(&format!("local address:  {host}:")), "{}", server.output);
     assert!(client.output.contains(&format!("remote address: {host}:")), "{}", client.output);
 
-    if device::name() == device::SOFT_DEVICE {
+    if device::is_soft() {
         if !has_ipv6() {
             return;
         }
@@ -137,7 +137,7 @@ fn missing_peer_is_an_error() {
     fails(&run(&format!("--ud {host}")), &[&host, "unreachable"]);
     let here = |host: &str| child::run(on_this_host(ours(port(), host)), LIMIT);
     fails(&here("203.0.113.5"), &["203.0.113.5", "no route there"]);
-    if device::name() != device::SOFT_DEVICE {
+    if !device::is_soft() {
         // A name of this machine, but not of an RDMA device.
         fails(&run("localhost"), &["ENODEV", "the address leads to no RDMA device"]);
     }

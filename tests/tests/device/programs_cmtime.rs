@@ -130,7 +130,7 @@ fn failures_are_counted_and_reported_in_a_sentence() {
     fails(&here("-s 203.0.113.5 -c 3"), &["3 of 3", "resolve addr", "ENETUNREACH", "(3)"]);
     // No host has the address, so resolving it is tried twice.
     fails(&here("-s 10.71.0.77 -c 2 -t 200 -r 1"), &["2 of 2", "resolve addr", "(2)"]);
-    if device::name() != device::SOFT_DEVICE {
+    if !device::is_soft() {
         fails(&run("-s 127.0.0.1 -c 2"), &["2 of 2", "resolve route", "leads to no RDMA device", "(2)"]);
     }
     fails(&run("-s no-such-host.invalid"), &["cannot resolve no-such-host.invalid"]);

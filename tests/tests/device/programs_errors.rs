@@ -72,7 +72,7 @@ fn errors_name_the_cause_and_the_remedy() {
 
 #[test]
 fn machine_without_a_device_is_an_error_with_the_remedy() {
-    if device::name() != device::SOFT_DEVICE {
+    if !device::is_soft() {
         // A device of the kernel cannot be hidden.
         return;
     }

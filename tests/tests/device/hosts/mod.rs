@@ -27,7 +27,7 @@ fn on(hosts: &Hosts, host: usize, program: &str, options: &str) -> Command {
 }
 
 /// Runs a server, and a client that connects again until the server listens.
-fn play(server: Command, client: impl Fn() -> Command) -> [Ended; 2] {
+pub(crate) fn play(server: Command, client: impl Fn() -> Command) -> [Ended; 2] {
     let mut server = Program::start(server, LIMIT);
     let mut tries = 0;
     let client = loop {
@@ -97,7 +97,7 @@ fn two_hosts_connect_given_only_the_address() {
 }
 
 /// A program of this build, or an example of any crate; `None`, after a report, if it was not built.
-fn built(name: &str) -> Option<PathBuf> {
+pub(crate) fn built(name: &str) -> Option<PathBuf> {
     let given = (name == "stride-perf").then(|| env::var_os("SIDEWAY_STRIDE_PERF")).flatten().map(PathBuf::from);
     let test = env::current_exe().ok()?;
     let folder = test.ancestors().nth(2)?;

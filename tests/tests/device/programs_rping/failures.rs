@@ -30,7 +30,7 @@ fn missing_server_is_an_error() {
     // No route leads there.
     let here = on_this_host(by_address(example("rping"), port(), "-c -a 203.0.113.1 -C 1"));
     fails(&child::run(here, LIMIT), &["203.0.113.1", "ENETUNREACH"]);
-    if device::name() != device::SOFT_DEVICE {
+    if !device::is_soft() {
         // No RDMA device has a route there.
         fails(&ping("127.0.0.1", ""), &["127.0.0.1", "ENODEV"]);
         // There is a route, but no host at its end.

@@ -23,7 +23,7 @@ use Whose::{Ours, Theirs};
 impl Whose {
     /// Whether the program has a device: rdma-core's has no soft device.
     pub(crate) fn is_here(self) -> bool {
-        self == Ours || device::name() != device::SOFT_DEVICE
+        self == Ours || !device::is_soft()
     }
 
     fn program(self) -> Command {

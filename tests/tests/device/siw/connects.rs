@@ -8,7 +8,7 @@ use sideway::rdmacm::Listener;
 use sideway_tests::connections::LONG;
 
 use super::peer::{End, connector, parameters};
-use super::{LIMIT, Peer, Peers};
+use super::{LIMIT, Peer, peers};
 
 /// The number of connections that are set up one after the other.
 pub(super) const COUNT: usize = 5;
@@ -70,7 +70,7 @@ pub(super) fn connect_all(address: &str, count: usize) {
 #[test]
 #[ignore = "needs the kernel's siw: cargo xtask test --ring softroce"]
 fn connections_are_set_up_while_the_programs_poll() {
-    let Some(peers) = Peers::new() else { return };
+    let Some(peers) = peers() else { return };
     // If the kernel connects first, the peer's MAC address is not known yet.
     for connecting in [Peer::Kernel, Peer::Soft] {
         peers.perform(connecting, "connects", LIMIT);

@@ -11,7 +11,7 @@ use sideway_tests::connections::LONG;
 use sideway_tests::loopback::{Give, Memory, Range};
 
 use super::peer::{End, connector, parameters};
-use super::{LIMIT, Peer, Peers};
+use super::{LIMIT, Peer, peers};
 
 /// The requests, each on a connection of its own.
 const CASES: [&str; 8] = [
@@ -151,7 +151,7 @@ fn results(output: &str) -> Vec<String> {
 #[test]
 #[ignore = "needs the kernel's siw: cargo xtask test --ring softroce"]
 fn refused_requests_have_the_errors_of_the_rfc() {
-    let Some(peers) = Peers::new() else { return };
+    let Some(peers) = peers() else { return };
     for (connecting, expected) in [(Peer::Soft, &AS_CLIENT[..]), (Peer::Kernel, &AS_SERVER)] {
         let [listened, connected] = peers.perform(connecting, "errors", LIMIT).map(|ended| results(&ended.output));
         let (soft, kernel) =

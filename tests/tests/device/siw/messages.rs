@@ -18,7 +18,7 @@ use sideway_tests::connections::LONG;
 use sideway_tests::loopback::{Give, Memory, Range};
 
 use super::peer::{End, connector, parameters};
-use super::{LIMIT, Peer, Peers};
+use super::{LIMIT, Peer, peers};
 
 /// The length of the memory whose bytes are sent and read.
 const PATTERN: usize = 2 << 20;
@@ -310,7 +310,7 @@ pub(super) fn send_all(address: &str, count: usize) {
 /// Runs in both roles; each role sends half of the messages.
 #[track_caller]
 fn exchange(count: usize, limit: Duration) {
-    let Some(peers) = Peers::new() else { return };
+    let Some(peers) = peers() else { return };
     for connecting in [Peer::Soft, Peer::Kernel] {
         peers.perform(connecting, &(count / 2).to_string(), limit);
     }

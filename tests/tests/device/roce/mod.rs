@@ -1,0 +1,176 @@
+//! softrnic's RoCEv2 device: within one host, between two network namespaces as two hosts, and with the kernel's soft-RoCE
+//! as its peer.
+
+use std::env;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use sideway_tests::child::{self, Ended, Program, example};
+use sideway_tests::device;
+use sideway_tests::hosts::Hosts;
+use sideway_tests::interface::CHANGE_NETWORK;
+use sideway_tests::programs::{LIMIT, succeeds};
+use sideway_tests::requirements::may_not_run;
+
+use crate::hosts::{built, play};
+use crate::kernel_peer::Peers;
+
+const DEVICE: &str = "softroce0";
+
+/// Whether these tests apply to the device: softrnic is the device of the tests.
+fn is_soft() -> bool {
+    device::name() == device::SOFT_DEVICE
+}
+
+/// A program on the RoCEv2 device of a host.
+fn on(hosts: &Hosts, host: usize, program: &Command, words: &str) -> Command {
+    let mut command = hosts.command(host, program.get_program());
+    command.args(words.split_whitespace()).env(softrnic::DEVICES_VARIABLE, DEVICE).env("NO_COLOR", "1");
+    command
+}
+
+/// Runs the tests of verbs and of connections, which compare softrnic with the kernel's soft-RoCE, on this device.
+#[test]
+fn verbs_and_connections_behave_as_on_other_devices() {
+    if !is_soft() {
+        return;
+    }
+    // The port of RoCEv2 is free in a namespace of its own.
+    let Some(hosts) = Hosts::new() else { return };
+    let mut command = hosts.command(0, env::current_exe().expect("this program has a path"));
+    let modules = "errors:: events:: operations:: srq:: windows:: xrc:: transitions:: atomics:: datagrams:: multicast:: \
+                   cm_blocking:: cm_multicast:: cm_own_queue_pair:: trespass_connections:: trespass_nonblocking::";
+    command.args(modules.split_whitespace());
+    for skipped in [
+        // They need a link-local address, or expect what only `soft0` does: no route, no device for IPv4.
+        "address_of_the_link",
+        "network_without_a_route",
+        "ipv6_only_listener",
+        // The connection manager of this device confirms a disconnection at once.
+        "unanswered_disconnect",
+        // If only this device exists, "any transport" means TCP, which has already bound the port.
+        "any_transport_uses_rdma",
+    ] {
+        command.args(["--skip", skipped]);
+    }
+    command.env(device::TEST_DEVICE, DEVICE).env(softrnic::DEVICES_VARIABLE, DEVICE);
+    let ended = child::run(command, LIMIT);
+    assert!(ended.status.success(), "{}\n{}", ended.status, ended.output);
+    let passed = ended.output.lines().filter(|line| line.starts_with("test ") && line.ends_with(" ok")).count();
+    assert!(passed >= 100, "{passed} tests have passed\n{}", ended.output);
+}
+
+#[test]
+fn two_hosts_connect_with_and_without_the_connection_manager() {
+    if !is_soft() {
+        return;
+    }
+    let Some(hosts) = Hosts::new() else { return };
+    let host = Hosts::ADDRESSES[1];
+    for (program, server, client) in [
+        ("rping", "-s -C 20 -v".to_owned(), format!("-c -a {host} -C 20 -v")),
+        ("cm_pingpong", "-c -n 100 -s 5000".to_owned(), format!("{host} -c -n 100 -s 5000")),
+        ("cm_pingpong", "-c -n 20 -s 1000000 -e".to_owned(), format!("{host} -c -n 20 -s 1000000 -e")),
+        ("rc_pingpong", "-c -n 100".to_owned(), format!("-c -n 100 {host}")),
+        ("ud_pingpong", "-c -n 100".to_owned(), format!("-c -n 100 {host}")),
+    ] {
+        let program = example(program);
+        for ended in play(on(&hosts, 1, &program, &server), || on(&hosts, 0, &program, &client)) {
+            succeeds(&ended, &[]);
+        }
+    }
+}
+
+/// Runs stride-perf's server on host 1, and clients on host 0 until it listens.
+fn measure(hosts: &Hosts, all_words: &[&str]) {
+    let Some(stride) = built("stride-perf").map(Command::new) else { return };
+    let _server = Program::start(on(hosts, 1, &stride, ""), LIMIT * 3);
+    for words in all_words {
+        let words = format!("{words} --validate {}", Hosts::ADDRESSES[1]);
+        let run = || -> Ended { child::run(on(hosts, 0, &stride, &words), LIMIT) };
+        let mut ended = run();
+        for _ in 0..100 {
+            if !ended.output.contains("refused") {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+            ended = run();
+        }
+        assert!(ended.status.success(), "{words}: {}\n{}", ended.status, ended.output);
+        assert!(ended.output.contains(DEVICE), "{words}:\n{}", ended.output);
+    }
+}
+
+#[test]
+fn messages_of_every_kind_arrive() {
+    if !is_soft() {
+        return;
+    }
+    let Some(hosts) = Hosts::new() else { return };
+    let all = [
+        "write bw -s 1,1443,1M -n 300",
+        "write bw --imm -R -s 64K -n 300",
+        "read bw -s 1,64K,1M -q 4 -n 300",
+        "send bw -s 64,64K -b -n 300",
+        "send lat -s 64,4K -e -n 300",
+        "send lat -c ud -s 64,1024 -n 300",
+        "atomic bw -n 300",
+    ];
+    measure(&hosts, &all);
+}
+
+#[test]
+fn lost_packets_are_sent_again() {
+    if !is_soft() {
+        return;
+    }
+    let Some(hosts) = Hosts::with_bad_cable(Duration::from_millis(2), 20) else { return };
+    measure(&hosts, &["write bw -s 64K -n 50", "read bw -s 64K -n 50", "send bw -s 1,5000 -n 100", "atomic lat -n 20"]);
+}
+
+/// The kernel's device in the namespace of this process, and the soft one in another.
+///
+/// Returns `None`, and reports that the test did not run, if the kernel has no soft-RoCE.
+fn peers() -> Option<Peers> {
+    if !Path::new("/sys/module/rdma_rxe").exists() || env::var_os(CHANGE_NETWORK).is_none() {
+        may_not_run("the kernel lacks rdma_rxe, or tests may not change its network");
+        return None;
+    }
+    Some(Peers::new(Hosts::beside_this()?, DEVICE, ("rxe_peer", "rxe")))
+}
+
+#[test]
+#[ignore = "needs the kernel's soft-RoCE: cargo xtask test --ring softroce"]
+fn programs_connect_with_the_kernel_in_both_roles() {
+    let Some(peers) = peers() else { return };
+    for programs in [
+        ["rping -s -C 20 -v", "our rping -c -C 20 -v -a"],
+        ["our rping -s -C 5 -S 65000", "rping -c -C 5 -S 65000 -a"],
+        ["ucmatose -c 10 -b 0.0.0.0", "ucmatose -c 10 -s"],
+        ["udaddy -b 0.0.0.0", "udaddy -s"],
+        ["ib_send_bw -R -F -n 100 -s 65536", "ib_send_bw -R -F -n 100 -s 65536"],
+        ["ib_write_bw -F -x 1 -n 100 -s 65536", "ib_write_bw -F -x 1 -n 100 -s 65536"],
+        ["ib_read_bw -R -F -n 100 -s 65536", "ib_read_bw -R -F -n 100 -s 65536"],
+        ["ib_atomic_lat -R -F -n 100", "ib_atomic_lat -R -F -n 100"],
+        ["ib_send_lat -R -c UD -F -n 100 -s 64", "ib_send_lat -R -c UD -F -n 100 -s 64"],
+    ] {
+        peers.play(programs);
+    }
+}
+
+#[test]
+#[ignore = "needs the kernel's soft-RoCE: cargo xtask test --ring softroce"]
+fn messages_of_every_kind_arrive_at_the_kernel() {
+    let Some(peers) = peers() else { return };
+    let all = [
+        "write bw -R -s 1,1443,64K",
+        "read bw -R -s 1,1443,64K -q 4",
+        "send bw -R -s 1,1443,64K",
+        "send lat -R -s 64,4K -e",
+        "atomic bw -R",
+        "send bw -c uc -s 64",
+        "send lat -c ud -s 64",
+    ];
+    peers.measure(&all, "RoCE");
+}
