@@ -77,7 +77,9 @@ impl Assembly {
                 self.set_length(&mut request, before, place, length);
                 offset = before.map_or(0, |current| current.offset);
                 let end = offset + u64::from(length);
-                if place.is_last() != (end == u64::from(range.length)) || range.length > MAX_MSG_SIZE {
+                let whole = u64::from(range.length);
+                let ends_in_place = if place.is_last() { end == whole } else { end < whole };
+                if !ends_in_place || range.length > MAX_MSG_SIZE {
                     return Err(OutOfPlace);
                 }
                 request.length = range.length.into();

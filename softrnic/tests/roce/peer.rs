@@ -1,0 +1,208 @@
+//! A peer without a NIC: a UDP socket that is connected to a QP of the RoCEv2 device.
+
+#![allow(clippy::unwrap_used, reason = "a panic in a helper fails the test")]
+
+use std::mem::zeroed;
+use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::time::Instant;
+
+use rdma_mummy_sys::*;
+use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery};
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+
+use crate::common::{ACCESS, LONG, Setup, Side, opened};
+use crate::packet::{Packet, icrc};
+
+/// The port of RoCEv2.
+const PORT: u16 = 4791;
+/// The QP number of the peer.
+pub(crate) const NUMBER: u32 = 0x4242;
+/// The first PSN that the device expects, and the first one that it sends.
+pub(crate) const PSN: u32 = 100;
+pub(crate) const DEVICE_PSN: u32 = 200;
+/// The code of the time after which the peer may repeat a message without a receive.
+pub(crate) const MIN_RNR_TIMER: u8 = 13;
+
+/// A reliable connection between a QP of the device and a socket of the test.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    pub(crate) side: Side,
+    socket: UdpSocket,
+    address: Ipv4Addr,
+}
+
+/// The parameters of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Options {
+    /// The number of reads and atomics that the peer may have in flight.
+    pub(crate) depth: u8,
+    /// The access flags of the QP and of its memory.
+    pub(crate) qp_access: u32,
+    pub(crate) access: u32,
+    pub(crate) bytes: usize,
+    pub(crate) psn: u32,
+    pub(crate) timeout: u8,
+    pub(crate) retry_cnt: u8,
+    pub(crate) rnr_retry: u8,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        let qp_access = ACCESS & !ibv_access_flags::IBV_ACCESS_MW_BIND.0;
+        // The device does not repeat requests by this timeout during a test.
+        let (timeout, retry_cnt, rnr_retry) = (31, 7, 7);
+        Self { depth: 4, qp_access, access: ACCESS, bytes: 65536, psn: PSN, timeout, retry_cnt, rnr_retry }
+    }
+}
+
+/// Returns an address of the loopback interface that no other running test has, because the thread has no other one.
+fn own_address(first: u8) -> Ipv4Addr {
+    // SAFETY: the call has no conditions.
+    let [_, b, c, d] = unsafe { libc::gettid() }.to_be_bytes();
+    Ipv4Addr::new(127, first | b & 0x3f, c, d)
+}
+
+/// Returns a socket of the port of RoCEv2.
+fn bound(address: Ipv4Addr) -> UdpSocket {
+    let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None).unwrap();
+    sockopt::set_socket_reuseport(&socket, true).unwrap();
+    // The kernel selects the Identification 0, with DF.
+    sockopt::set_ip_mtu_discover(&socket, Ipv4PathMtuDiscovery::PROBE).unwrap();
+    _ = sockopt::set_socket_recv_buffer_size(&socket, 4 << 20);
+    rustix::net::bind(&socket, &SocketAddrV4::new(address, PORT)).unwrap();
+    let socket = UdpSocket::from(socket);
+    socket.set_read_timeout(Some(LONG)).unwrap();
+    socket
+}
+
+impl Peer {
+    pub(crate) fn new() -> Self {
+        Self::with(Options::default())
+    }
+
+    pub(crate) fn with(options: Options) -> Self {
+        assert_eq!(softrnic::Builder::new().device("softroce0").register(), Ok(()));
+        let context = opened(c"softroce0");
+        let setup = Setup { bytes: options.bytes, access: options.access, ..Setup::default() };
+        let side = Side::new(context, setup);
+        let address = own_address(0x40);
+        let peer = Self { side, socket: bound(address), address };
+        peer.connect(options);
+        peer
+    }
+
+    fn connect(&self, options: Options) {
+        use ibv_qp_attr_mask as mask;
+        // SAFETY: zero is valid for numbers and unions of numbers.
+        let mut attr: ibv_qp_attr = unsafe { zeroed() };
+        attr.qp_state = ibv_qp_state::IBV_QPS_INIT;
+        attr.port_num = 1;
+        attr.qp_access_flags = options.qp_access;
+        let init = mask::IBV_QP_STATE.0 | mask::IBV_QP_PKEY_INDEX.0 | mask::IBV_QP_PORT.0;
+        assert_eq!(self.side.modify(&mut attr, init | mask::IBV_QP_ACCESS_FLAGS.0), 0);
+        attr.qp_state = ibv_qp_state::IBV_QPS_RTR;
+        attr.path_mtu = ibv_mtu::IBV_MTU_1024;
+        (attr.dest_qp_num, attr.rq_psn) = (NUMBER, options.psn);
+        (attr.max_dest_rd_atomic, attr.min_rnr_timer) = (options.depth, MIN_RNR_TIMER);
+        (attr.ah_attr.is_global, attr.ah_attr.port_num) = (1, 1);
+        attr.ah_attr.grh.dgid = ibv_gid { raw: self.address.to_ipv6_mapped().octets() };
+        (attr.ah_attr.grh.sgid_index, attr.ah_attr.grh.hop_limit) = (self.loopback(), 64);
+        let ready = mask::IBV_QP_STATE.0
+            | mask::IBV_QP_AV.0
+            | mask::IBV_QP_PATH_MTU.0
+            | mask::IBV_QP_DEST_QPN.0
+            | mask::IBV_QP_RQ_PSN.0
+            | mask::IBV_QP_MAX_DEST_RD_ATOMIC.0
+            | mask::IBV_QP_MIN_RNR_TIMER.0;
+        assert_eq!(self.side.modify(&mut attr, ready), 0);
+        attr.qp_state = ibv_qp_state::IBV_QPS_RTS;
+        (attr.sq_psn, attr.max_rd_atomic) = (DEVICE_PSN, 4);
+        (attr.timeout, attr.retry_cnt, attr.rnr_retry) = (options.timeout, options.retry_cnt, options.rnr_retry);
+        let send = mask::IBV_QP_STATE.0
+            | mask::IBV_QP_SQ_PSN.0
+            | mask::IBV_QP_MAX_QP_RD_ATOMIC.0
+            | mask::IBV_QP_RETRY_CNT.0
+            | mask::IBV_QP_RNR_RETRY.0
+            | mask::IBV_QP_TIMEOUT.0;
+        assert_eq!(self.side.modify(&mut attr, send), 0);
+    }
+
+    /// The index of the GID of 127.0.0.1.
+    fn loopback(&self) -> u8 {
+        let is_loopback = |index: &u8| {
+            // SAFETY: the context is open, and all bytes of a GID are valid.
+            unsafe {
+                let mut found: ibv_gid = zeroed();
+                ibv_query_gid(self.side.context, 1, (*index).into(), &raw mut found) == 0
+                    && found.raw == Ipv4Addr::LOCALHOST.to_ipv6_mapped().octets()
+            }
+        };
+        (0..=255).find(is_loopback).expect("the device has the address of the loopback interface")
+    }
+
+    pub(crate) fn send(&self, packet: &Packet) {
+        self.send_bytes(&packet.bytes(self.side.number()));
+    }
+
+    /// Sends bytes from the BTH to the padding, with their ICRC.
+    pub(crate) fn send_bytes(&self, bytes: &[u8]) {
+        let sum = icrc(self.address, Ipv4Addr::LOCALHOST, 0, bytes);
+        self.send_datagram(&[bytes, &sum].concat());
+    }
+
+    /// Sends a datagram, which contains the ICRC.
+    pub(crate) fn send_datagram(&self, bytes: &[u8]) {
+        assert_eq!(self.socket.send_to(bytes, (Ipv4Addr::LOCALHOST, PORT)).unwrap(), bytes.len());
+    }
+
+    /// Sends a packet from another address.
+    pub(crate) fn send_elsewhere(&self, packet: &Packet) {
+        let (address, bytes) = (own_address(0x80), packet.bytes(self.side.number()));
+        let sum = icrc(address, Ipv4Addr::LOCALHOST, 0, &bytes);
+        bound(address).send_to(&[&bytes[..], &sum].concat(), (Ipv4Addr::LOCALHOST, PORT)).unwrap();
+    }
+
+    /// Waits for the next packet of the device.
+    pub(crate) fn next(&self) -> Packet {
+        let mut bytes = [0; 8192];
+        let (length, source) = self.socket.recv_from(&mut bytes).expect("the device sends a packet");
+        assert_eq!(source, (Ipv4Addr::LOCALHOST, PORT).into());
+        let (bytes, sum) = bytes[..length].split_last_chunk().unwrap();
+        // The kernel numbers the segments of a batch.
+        let is_right = |number: u16| icrc(Ipv4Addr::LOCALHOST, self.address, number, bytes) == *sum;
+        assert!((0..128).any(is_right), "wrong ICRC: {bytes:x?}");
+        Packet::read(bytes, NUMBER)
+    }
+
+    /// Sends packets, and compares the packets with which the device answers: no other ones arrive before them.
+    #[track_caller]
+    pub(crate) fn exchange(&self, packets: &[Packet], answers: &[Packet]) {
+        packets.iter().for_each(|packet| self.send(packet));
+        for answer in answers {
+            assert_eq!(&self.next(), answer);
+        }
+    }
+
+    /// Waits for the next completions, which must be successful and have these IDs.
+    #[track_caller]
+    pub(crate) fn done(&self, ids: impl IntoIterator<Item = u64>) {
+        ids.into_iter().for_each(|wr_id| _ = self.side.done(wr_id));
+    }
+
+    /// Waits until the QP has failed, and closes it.
+    #[track_caller]
+    pub(crate) fn fails(self) {
+        let start = Instant::now();
+        while self.side.state() != ibv_qp_state::IBV_QPS_ERR {
+            assert!(start.elapsed() < LONG, "the QP has not failed");
+        }
+        self.close();
+    }
+
+    pub(crate) fn close(self) {
+        let context = self.side.context;
+        self.side.close();
+        // SAFETY: the device has no objects left.
+        assert_eq!(unsafe { ibv_close_device(context) }, 0);
+    }
+}

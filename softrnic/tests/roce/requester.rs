@@ -1,0 +1,168 @@
+//! The requests of the device, and what the answers of the peer mean for its completions (section 9.9.2).
+
+use rdma_mummy_sys::*;
+
+use crate::packet::*;
+use crate::peer::{Options, Peer};
+
+/// Posts a request to the memory 0x1000 with the key 7.
+fn post(peer: &Peer, opcode: ibv_wr_opcode, wr_id: u64, length: u32) {
+    peer.side.send(opcode, wr_id, &mut [peer.side.piece(0, length)], |wr| {
+        wr.wr.rdma = ibv_send_wr__bindgen_ty_2__bindgen_ty_1 { remote_addr: 0x1000, rkey: 7 };
+    });
+}
+
+#[test]
+fn requests_have_the_headers_of_their_operation() {
+    let mut peer = Peer::new();
+    peer.side.buffer.fill(5);
+    post(&peer, ibv_wr_opcode::IBV_WR_RDMA_WRITE, 1, 2049);
+    assert_eq!(
+        [peer.next(), peer.next(), peer.next()].map(|packet| Packet { asks: false, ..packet }),
+        [
+            packet(WRITE_FIRST, 200).reth(0x1000, 7, 2049).payload([5; 1024]),
+            packet(WRITE_MIDDLE, 201).payload([5; 1024]),
+            packet(WRITE_LAST, 202).payload([5]),
+        ]
+    );
+    peer.send(&acknowledgement(202, ACK, 1));
+    peer.side.done(1);
+    post(&peer, ibv_wr_opcode::IBV_WR_SEND, 2, 3);
+    assert_eq!(peer.next(), packet(SEND_ONLY, 203).payload([5; 3]).asks());
+    peer.send(&acknowledgement(203, ACK, 2));
+    peer.side.done(2);
+    post(&peer, ibv_wr_opcode::IBV_WR_SEND, 3, 1025);
+    let parts = [peer.next(), peer.next()].map(|packet| (packet.opcode, packet.psn, packet.payload.len()));
+    assert_eq!(parts, [(SEND_FIRST, 204, 1024), (SEND_LAST, 205, 1)]);
+    peer.send(&acknowledgement(205, ACK, 3));
+    peer.side.done(3);
+    peer.close();
+}
+
+#[test]
+fn read_completes_with_the_data_of_its_responses() {
+    let peer = Peer::new();
+    post(&peer, ibv_wr_opcode::IBV_WR_RDMA_READ, 1, 2049);
+    let read = peer.next();
+    assert_eq!(Packet { asks: false, ..read }, packet(READ, 200).reth(0x1000, 7, 2049));
+    peer.send(&packet(READ_FIRST, 200).aeth(ACK, 1).payload([1; 1024]));
+    peer.send(&packet(READ_MIDDLE, 201).payload([2; 1024]));
+    peer.send(&packet(READ_LAST, 202).aeth(ACK, 1).payload([3]));
+    assert_eq!(peer.side.done(1).byte_len, 2049);
+    assert_eq!((peer.side.buffer[0], peer.side.buffer[1024], peer.side.buffer[2048]), (1, 2, 3));
+    peer.close();
+}
+
+#[test]
+fn missing_response_to_a_read_is_requested_again() {
+    let peer = Peer::new();
+    post(&peer, ibv_wr_opcode::IBV_WR_RDMA_READ, 1, 2049);
+    assert_eq!(peer.next().psn, 200);
+    peer.send(&packet(READ_FIRST, 200).aeth(ACK, 1).payload([1; 1024]));
+    peer.send(&packet(READ_LAST, 202).aeth(ACK, 1).payload([3]));
+    let again = peer.next();
+    assert_eq!(Packet { asks: false, ..again }, packet(READ, 201).reth(0x1400, 7, 1025));
+    peer.send(&packet(READ_FIRST, 201).aeth(ACK, 1).payload([2; 1024]));
+    peer.send(&packet(READ_LAST, 202).aeth(ACK, 1).payload([3]));
+    peer.side.done(1);
+    assert_eq!((peer.side.buffer[0], peer.side.buffer[1024], peer.side.buffer[2048]), (1, 2, 3));
+    peer.close();
+}
+
+#[test]
+fn later_acknowledgement_does_not_complete_a_read() {
+    let peer = Peer::new();
+    post(&peer, ibv_wr_opcode::IBV_WR_RDMA_READ, 1, 4);
+    post(&peer, ibv_wr_opcode::IBV_WR_SEND, 2, 4);
+    assert_eq!([peer.next().psn, peer.next().psn], [200, 201]);
+    peer.send(&acknowledgement(201, ACK, 2));
+    // The response to the read was lost.
+    assert_eq!([peer.next().opcode, peer.next().opcode], [READ, SEND_ONLY]);
+    assert!(peer.side.poll().is_none());
+    peer.send(&packet(READ_ONLY, 200).aeth(ACK, 2).payload([1; 4]));
+    peer.send(&acknowledgement(201, ACK, 2));
+    peer.done([1, 2]);
+    peer.close();
+}
+
+#[test]
+fn negative_acknowledgements_have_their_status() {
+    use ibv_wc_status as status;
+    for (syndrome, expected) in [
+        (INVALID_REQUEST, status::IBV_WC_REM_INV_REQ_ERR),
+        (REMOTE_ACCESS, status::IBV_WC_REM_ACCESS_ERR),
+        (REMOTE_OPERATION, status::IBV_WC_REM_OP_ERR),
+    ] {
+        for opcode in [ibv_wr_opcode::IBV_WR_SEND, ibv_wr_opcode::IBV_WR_RDMA_WRITE, ibv_wr_opcode::IBV_WR_RDMA_READ] {
+            let peer = Peer::new();
+            (1..4).for_each(|wr_id| post(&peer, ibv_wr_opcode::IBV_WR_SEND, wr_id, 4));
+            post(&peer, opcode, 4, 4);
+            post(&peer, ibv_wr_opcode::IBV_WR_SEND, 5, 4);
+            while peer.next().psn != 204 {}
+            // It acknowledges the requests before it.
+            peer.send(&acknowledgement(203, syndrome, 3));
+            peer.done(1..4);
+            let failed = peer.side.wait();
+            assert_eq!((failed.wr_id, failed.status), (4, expected));
+            let flushed = peer.side.wait();
+            assert_eq!((flushed.wr_id, flushed.status), (5, status::IBV_WC_WR_FLUSH_ERR));
+            peer.fails();
+        }
+    }
+}
+
+#[test]
+fn rnr_nak_is_retried_until_the_retries_are_exhausted() {
+    let peer = Peer::with(Options { rnr_retry: 2, ..Options::default() });
+    post(&peer, ibv_wr_opcode::IBV_WR_SEND, 1, 4);
+    for _ in 0..3 {
+        let sent = peer.next();
+        assert_eq!((sent.opcode, sent.psn), (SEND_ONLY, 200));
+        peer.send(&acknowledgement(200, NOT_READY | 1, 0));
+    }
+    let failed = peer.side.wait();
+    assert_eq!((failed.wr_id, failed.status), (1, ibv_wc_status::IBV_WC_RNR_RETRY_EXC_ERR));
+    peer.close();
+}
+
+#[test]
+fn rnr_nak_is_followed_by_a_success() {
+    let peer = Peer::new();
+    post(&peer, ibv_wr_opcode::IBV_WR_SEND, 1, 4);
+    post(&peer, ibv_wr_opcode::IBV_WR_SEND, 2, 4);
+    assert_eq!([peer.next().psn, peer.next().psn], [200, 201]);
+    peer.send(&acknowledgement(201, NOT_READY | 1, 1));
+    peer.side.done(1);
+    assert_eq!(peer.next().psn, 201);
+    peer.send(&acknowledgement(201, ACK, 2));
+    peer.side.done(2);
+    peer.close();
+}
+
+#[test]
+fn silent_peer_exhausts_the_retries() {
+    let peer = Peer::with(Options { timeout: 8, retry_cnt: 2, ..Options::default() });
+    post(&peer, ibv_wr_opcode::IBV_WR_SEND, 1, 4);
+    let failed = peer.side.wait();
+    assert_eq!((failed.wr_id, failed.status), (1, ibv_wc_status::IBV_WC_RETRY_EXC_ERR));
+    peer.close();
+}
+
+#[test]
+fn response_that_does_not_fit_its_request_fails_it() {
+    for (response, opcode) in [
+        (packet(READ_ONLY, 200).aeth(ACK, 1).payload([1; 5]), ibv_wr_opcode::IBV_WR_RDMA_READ),
+        (packet(READ_ONLY, 200).aeth(ACK, 1).payload([1; 3]), ibv_wr_opcode::IBV_WR_RDMA_READ),
+        (packet(ATOMIC_ACKNOWLEDGE, 200).aeth(ACK, 1).original(0), ibv_wr_opcode::IBV_WR_RDMA_READ),
+    ] {
+        let peer = Peer::new();
+        post(&peer, opcode, 1, 4);
+        peer.next();
+        peer.send(&response);
+        let failed = peer.side.wait();
+        assert_eq!(failed.wr_id, 1);
+        assert_ne!(failed.status, ibv_wc_status::IBV_WC_SUCCESS);
+        assert_eq!(peer.side.buffer[..8], [0; 8]);
+        peer.close();
+    }
+}
