@@ -12,6 +12,7 @@ mod attacks;
 mod duplicates;
 mod invalid;
 mod keys;
+mod order;
 mod packet;
 mod peer;
 mod requester;

@@ -10,6 +10,7 @@ pub(crate) const SEND_ONLY: u8 = 0x04;
 pub(crate) const WRITE_FIRST: u8 = 0x06;
 pub(crate) const WRITE_MIDDLE: u8 = 0x07;
 pub(crate) const WRITE_LAST: u8 = 0x08;
+pub(crate) const WRITE_LAST_IMMEDIATE: u8 = 0x09;
 pub(crate) const WRITE_ONLY: u8 = 0x0a;
 pub(crate) const READ: u8 = 0x0c;
 pub(crate) const READ_FIRST: u8 = 0x0d;
@@ -69,6 +70,10 @@ impl Packet {
 
     pub(crate) fn aeth(self, syndrome: u8, messages: u32) -> Self {
         self.header(&(u32::from(syndrome) << 24 | messages).to_be_bytes())
+    }
+
+    pub(crate) fn immediate(self, data: u32) -> Self {
+        self.header(&data.to_be_bytes())
     }
 
     /// Adds the original value of an atomic.

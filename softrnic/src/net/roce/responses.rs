@@ -388,6 +388,9 @@ impl Responses {
             None => return None,
         };
         self.expected = restart;
+        // The packet that has requested an acknowledgement arrives again. What precedes the restart is acknowledged by
+        // an RNR NAK, or together with it.
+        self.is_acknowledgement_due = false;
         Some(restart)
     }
 
