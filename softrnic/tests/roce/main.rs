@@ -15,4 +15,5 @@ mod keys;
 mod order;
 mod packet;
 mod peer;
+mod reads;
 mod requester;

@@ -75,8 +75,9 @@ struct Pending {
     length: u64,
     /// The state before its last packet.
     before: Option<Current>,
-    /// How many bytes of a read were sent.
+    /// How many bytes of a read were sent, and the MSN of the responses with them.
     given: u64,
+    messages: u32,
 }
 
 #[derive(Debug)]
@@ -107,6 +108,8 @@ struct Data {
     psn: u32,
     /// The length of the read.
     length: u64,
+    /// The MSN of its responses.
+    messages: u32,
     /// The offset of the next packet in the data of the read, and in `bytes`.
     at: u64,
     sent: usize,
@@ -178,7 +181,7 @@ impl Responses {
         if self.assembly.current().is_none() {
             let Request { operation, psn, length, .. } = part.request;
             let last = before(self.expected);
-            self.pending.push_back(Pending { psn, last, operation, length, before: current, given: 0 });
+            self.pending.push_back(Pending { psn, last, operation, length, before: current, given: 0, messages: 0 });
         }
         Verdict::Part(part)
     }
@@ -279,11 +282,18 @@ impl Responses {
         let mut bytes = self.spare.pop().unwrap_or_default();
         bytes.clear();
         read(&mut bytes)?;
+        let mut messages = self.messages;
         if let Some(pending) = self.pending.iter_mut().find(|pending| pending.psn == psn) {
+            // A read is complete for the MSN before its first response, so that all of them have the same one.
+            if pending.given == 0 {
+                self.messages = psn_after(self.messages, 1);
+                pending.messages = self.messages;
+            }
+            messages = pending.messages;
             pending.given = offset + bytes.len() as u64;
         }
         self.buffered += bytes.len();
-        self.out.push_back(Out::Data(Data { psn, length, at: offset, sent: 0, bytes }));
+        self.out.push_back(Out::Data(Data { psn, length, messages, at: offset, sent: 0, bytes }));
         Ok(())
     }
 
@@ -332,7 +342,9 @@ impl Responses {
         }
         let Some(place) = self.pending.iter().position(|pending| pending.psn == psn) else { return };
         let Some(pending) = self.pending.remove(place) else { return };
-        self.messages = psn_after(self.messages, 1);
+        if pending.given == 0 {
+            self.messages = psn_after(self.messages, 1);
+        }
         let packets = distance(psn, pending.last) as u32 + 1;
         let answer = match pending.operation {
             Operation::Read { address, rkey } => {
@@ -433,7 +445,7 @@ impl Responses {
                         let payload = &payload[..payload.len().min(mtu)];
                         let end = data.at + payload.len() as u64;
                         let place = Place::new(data.at == 0, end >= data.length);
-                        let acknowledgement = Acknowledgement { syndrome: Syndrome::Ack, messages: self.messages };
+                        let acknowledgement = Acknowledgement { syndrome: Syndrome::Ack, messages: data.messages };
                         let acknowledgement = (place != Place::Middle).then_some(acknowledgement);
                         let psn = psn_after(data.psn, (data.at / mtu as u64) as u32);
                         let packet = self.line.packet(Body::ReadResponse { place, acknowledgement }, 0, psn);
