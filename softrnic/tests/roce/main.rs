@@ -7,6 +7,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod acknowledgements;
 mod atomics;
 mod attacks;
 mod duplicates;

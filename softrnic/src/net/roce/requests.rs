@@ -410,9 +410,10 @@ impl Requests {
 
     /// Handles an acknowledgement, or a negative one.
     fn acknowledged(&mut self, mut psn: u32, mut acknowledgement: Acknowledgement, now: Instant) {
-        // The responder speaks only of packets that were sent. It may already have received those that are sent again in
-        // this attempt.
-        if distance(self.oldest, psn) < -1 || distance(psn, self.ever_sent) < 0 {
+        // An acknowledgement may repeat the last one, but a responder refuses only packets that it has not acknowledged,
+        // and answers only packets that were sent. It may already have received those that are sent again in this attempt.
+        let first = if acknowledgement.syndrome == Syndrome::Ack { -1 } else { 0 };
+        if distance(self.oldest, psn) < first || distance(psn, self.ever_sent) < 1 {
             return;
         }
         if distance(psn, self.sent) < 1 {
@@ -445,9 +446,6 @@ impl Requests {
 
     /// The responder has refused the message with the packet `psn`, or has no receive for it.
     fn failed(&mut self, psn: u32, reply: Reply, (end, is_missing): (u32, bool), now: Instant) {
-        if distance(self.oldest, psn) < 0 {
-            return;
-        }
         self.advance(end, now);
         // What precedes the message must be answered first.
         if is_missing {
