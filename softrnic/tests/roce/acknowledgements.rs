@@ -1,4 +1,4 @@
-//! When the device acknowledges, and which acknowledgements of the peer it accepts (sections 9.7.5.1 and 9.7.5.2).
+//! When the device acknowledges, and which acknowledgements of the peer it accepts (section 9.7.5).
 
 use rdma_mummy_sys::*;
 

@@ -1,4 +1,4 @@
-//! Requests that arrive again: the device executes none of them twice, and answers each (section 9.7.5.1.2).
+//! Requests that arrive again: the device executes none of them twice, and answers each (section 9.7.5).
 
 use crate::packet::*;
 use crate::peer::Peer;

@@ -105,7 +105,8 @@ fn refusal_is_sent_again_if_it_was_lost() {
     let address = peer.side.address();
     let send = packet(SEND_ONLY, 100).payload(*b"data");
     let write = packet(WRITE_ONLY, 101).reth(address, 0, 4).payload(*b"data").asks();
-    peer.exchange(&[send, write], &[acknowledgement(101, REMOTE_ACCESS, 1)]);
+    peer.exchange(&[send, write.clone()], &[acknowledgement(101, REMOTE_ACCESS, 1)]);
     assert_eq!(peer.side.done(1).byte_len, 4);
+    peer.exchange(&[write], &[acknowledgement(101, REMOTE_ACCESS, 1)]);
     peer.fails();
 }

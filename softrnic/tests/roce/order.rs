@@ -1,4 +1,4 @@
-//! Packets that are missing or not ready to be executed (sections 9.7.5.1.3 and 9.7.5.2.8).
+//! Packets that are missing or not ready to be executed (section 9.7.5).
 
 use crate::packet::*;
 use crate::peer::{Options, Peer};

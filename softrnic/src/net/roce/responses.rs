@@ -1,5 +1,8 @@
 //! The responder's side of a reliable connection: which packets of the peer are new, and how they are answered.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
@@ -14,6 +17,9 @@ use crate::wire::transport::Stuck;
 
 /// The maximum number of bytes of responses that wait for space in the socket.
 const BUFFER_LIMIT: usize = 256 << 10;
+/// The maximum number of answers that wait for space in the socket. The QP keeps further replies, and the peer repeats
+/// further requests.
+const MAX_WAITING: usize = 1024;
 /// The maximum number of buffers that are kept for later responses.
 const MAX_SPARE: usize = 8;
 /// A gap is reported again after this time, because the packets that were sent again may be lost too.
@@ -155,7 +161,7 @@ impl Responses {
         self.arrived = Some(now);
         if let Some((psn, nak)) = self.refused {
             // The refusal may have been lost.
-            if packet.asks && distance(psn, packet.psn) >= 0 {
+            if packet.asks && distance(psn, packet.psn) >= 0 && self.out.len() < MAX_WAITING {
                 self.answer(psn, Syndrome::Nak(nak));
             }
             return Verdict::Nothing;
@@ -239,7 +245,8 @@ impl Responses {
                 }
             }
             Body::CompareSwap { .. } | Body::FetchAdd { .. } | Body::AtomicWrite(_) | Body::Flush { .. } => {
-                if let Some(saved) = self.saved.iter().find(|saved| saved.psn == psn) {
+                let saved = self.saved.iter().find(|saved| saved.psn == psn);
+                if let Some(saved) = saved.filter(|_| self.out.len() < MAX_WAITING) {
                     let answer = saved.answer;
                     self.conclude(psn, answer);
                 }
@@ -257,6 +264,7 @@ impl Responses {
     ) -> Result<(), Stuck> {
         match response.kind {
             ResponseKind::Data { offset, .. } => self.give(response.psn, offset, read),
+            ResponseKind::Reply(_) if self.out.len() >= MAX_WAITING => Err(Stuck::Full),
             ResponseKind::Reply(reply) => {
                 self.replied(response.psn, reply);
                 Ok(())
@@ -425,9 +433,9 @@ impl Responses {
         self.out.push_back(Out::Packet(self.line.packet(body, 0, psn)));
     }
 
-    /// Whether the QP may send more data of reads.
+    /// Whether the QP may send more responses.
     pub(super) fn has_space(&self) -> bool {
-        self.buffered < BUFFER_LIMIT / 2
+        self.buffered < BUFFER_LIMIT / 2 && self.out.len() < MAX_WAITING / 2
     }
 
     /// Sends what waits.

@@ -1,0 +1,95 @@
+//! What waits while the socket takes nothing.
+
+use super::*;
+use crate::wire::address::Gid;
+use crate::wire::operation::Service;
+
+/// The PSN of the first packet.
+const PSN: u32 = 100;
+
+fn responses() -> Responses {
+    let line = Line { mtu: 1024, service: Service::ReliableConnection, destination: 2 };
+    let template = Request {
+        service: Service::ReliableConnection,
+        operation: Operation::Send,
+        length: 0,
+        is_solicited: false,
+        psn: 0,
+        packets: 1,
+        source_number: 2,
+        source: Gid::ZERO,
+        destination: Gid::ZERO,
+        key: 0,
+        traffic_class: 0,
+        hop_limit: 0,
+        flow_label: 0,
+        service_level: 0,
+        srq_number: 0,
+    };
+    Responses::new(line, PSN, 4, 1, template)
+}
+
+/// Handles an atomic of the peer. Returns the result of its reply if it is a new one.
+fn atomic(responses: &mut Responses, psn: u32) -> Option<Result<(), Stuck>> {
+    let line = Line { mtu: 1024, service: Service::ReliableConnection, destination: 1 };
+    let packet = line.packet(Body::FetchAdd { address: 0, rkey: 0, add: 1 }, 0, psn);
+    match responses.arrived(&packet, 0, Instant::now()) {
+        Verdict::Part(_) => {
+            let kind = ResponseKind::Reply(Reply::Done { original: 0 });
+            let response = Response { number: 2, source_number: 1, psn, attempt: 0, kind };
+            Some(responses.respond(&response, |_| Ok(())))
+        }
+        _ => None,
+    }
+}
+
+/// Sends what waits, and returns the number of packets.
+fn sent(responses: &mut Responses) -> usize {
+    let mut count = 0;
+    responses.send(&mut |_: &Packet, _: &[u8]| {
+        count += 1;
+        true
+    });
+    count
+}
+
+#[test]
+fn repeated_requests_are_answered_only_while_few_answers_wait() {
+    let mut responses = responses();
+    assert_eq!(atomic(&mut responses, PSN), Some(Ok(())));
+    for _ in 0..10 * MAX_WAITING {
+        assert_eq!(atomic(&mut responses, PSN), None);
+    }
+    assert_eq!(sent(&mut responses), MAX_WAITING);
+    atomic(&mut responses, PSN);
+    assert_eq!(sent(&mut responses), 1);
+}
+
+#[test]
+fn refusals_are_repeated_only_while_few_answers_wait() {
+    let mut responses = responses();
+    responses.refuse(PSN, Nak::RemoteAccess);
+    let packet = Body::Send { place: Place::Only, end: super::super::packet::SendEnd::Nothing };
+    let packet = Packet { asks: true, ..responses.line.packet(packet, 0, PSN) };
+    for _ in 0..10 * MAX_WAITING {
+        responses.arrived(&packet, 0, Instant::now());
+    }
+    assert_eq!(sent(&mut responses), MAX_WAITING);
+}
+
+#[test]
+fn replies_wait_in_the_qp_while_many_answers_wait() {
+    let mut responses = responses();
+    let mut psn = PSN;
+    while atomic(&mut responses, psn) == Some(Ok(())) {
+        psn += 1;
+    }
+    assert_eq!(psn - PSN, MAX_WAITING as u32);
+    assert!(!responses.has_space());
+    assert_eq!(sent(&mut responses), MAX_WAITING);
+    assert!(responses.has_space());
+    let kind = ResponseKind::Reply(Reply::Done { original: 0 });
+    let response = Response { number: 2, source_number: 1, psn, attempt: 0, kind };
+    assert_eq!(responses.respond(&response, |_| Ok(())), Ok(()));
+    assert_eq!(sent(&mut responses), 1);
+}
