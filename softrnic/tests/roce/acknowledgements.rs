@@ -33,7 +33,7 @@ fn with_two_sends() -> Peer {
     let peer = Peer::new();
     for (wr_id, psn) in [(1, 200), (2, 201)] {
         peer.side.send(ibv_wr_opcode::IBV_WR_SEND, wr_id, &mut [peer.side.piece(0, 4)], |_| {});
-        let sent = peer.next();
+        let sent = peer.request(psn);
         assert_eq!((sent.opcode, sent.psn, sent.payload.len()), (SEND_ONLY, psn, 4));
     }
     peer
@@ -55,8 +55,8 @@ fn acknowledgement_completes_what_precedes_it() {
     peer.side.done(2);
     for wr_id in [3, 4] {
         peer.side.send(ibv_wr_opcode::IBV_WR_SEND, wr_id, &mut [peer.side.piece(0, 4)], |_| {});
-        peer.next();
     }
+    peer.request(203);
     peer.send(&acknowledgement(203, ACK, 4));
     peer.done([3, 4]);
     peer.close();
@@ -87,7 +87,6 @@ fn acknowledgement_of_packets_that_are_acknowledged_is_ignored() {
             peer.send(&acknowledgement(psn, syndrome, 1));
         }
     }
-    // No packet is sent again, so this is the next one of the device.
     settle(&peer, 100);
     assert!(peer.side.poll().is_none());
     peer.send(&acknowledgement(201, ACK, 2));
@@ -112,8 +111,7 @@ fn reserved_syndromes_are_ignored() {
 fn sequence_error_repeats_the_packets_from_its_psn() {
     let peer = with_two_sends();
     peer.send(&acknowledgement(201, SEQUENCE, 1));
-    let again = peer.next();
-    assert_eq!((again.opcode, again.psn), (SEND_ONLY, 201));
+    peer.request(201);
     peer.side.done(1);
     assert!(peer.side.poll().is_none());
     peer.send(&acknowledgement(201, ACK, 2));

@@ -55,6 +55,10 @@ pub(crate) fn acknowledgement(psn: u32, syndrome: u8, messages: u32) -> Packet {
 }
 
 impl Packet {
+    pub(crate) fn is_request(&self) -> bool {
+        !(READ_FIRST..=ATOMIC_ACKNOWLEDGE).contains(&self.opcode)
+    }
+
     pub(crate) fn asks(self) -> Self {
         Self { asks: true, ..self }
     }

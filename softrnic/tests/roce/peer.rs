@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a panic in a helper fails the test")]
 
+use std::iter;
 use std::mem::zeroed;
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::time::Instant;
@@ -163,23 +164,56 @@ impl Peer {
     }
 
     /// Waits for the next packet of the device.
+    #[track_caller]
     pub(crate) fn next(&self) -> Packet {
+        self.receive(true).expect("the device sends a packet")
+    }
+
+    /// Returns the next packet of the device. Returns `None` if there is none, but only after a time if `waits` is set.
+    fn receive(&self, waits: bool) -> Option<Packet> {
         let mut bytes = [0; 8192];
-        let (length, source) = self.socket.recv_from(&mut bytes).expect("the device sends a packet");
+        self.socket.set_nonblocking(!waits).unwrap();
+        let (length, source) = self.socket.recv_from(&mut bytes).ok()?;
         assert_eq!(source, (Ipv4Addr::LOCALHOST, PORT).into());
         let (bytes, sum) = bytes[..length].split_last_chunk().unwrap();
         // The kernel numbers the segments of a batch.
         let is_right = |number: u16| icrc(Ipv4Addr::LOCALHOST, self.address, number, bytes) == *sum;
         assert!((0..128).any(is_right), "wrong ICRC: {bytes:x?}");
-        Packet::read(bytes, NUMBER)
+        Some(Packet::read(bytes, NUMBER))
     }
 
-    /// Sends packets, and compares the packets with which the device answers: no other ones arrive before them.
+    /// Sends packets, and compares the packets with which the device answers: no other answers arrive before them. The
+    /// device may repeat its own requests at any time.
     #[track_caller]
     pub(crate) fn exchange(&self, packets: &[Packet], answers: &[Packet]) {
         packets.iter().for_each(|packet| self.send(packet));
         for answer in answers {
-            assert_eq!(&self.next(), answer);
+            let found = iter::repeat_with(|| self.next()).find(|packet| !packet.is_request());
+            assert_eq!(found.as_ref(), Some(answer));
+        }
+    }
+
+    /// Waits for the request of the device with this PSN.
+    #[track_caller]
+    pub(crate) fn request(&self, psn: u32) -> Packet {
+        let mut requests = iter::repeat_with(|| self.next());
+        requests.find(|packet| packet.is_request() && packet.psn == psn).expect("there are always more packets")
+    }
+
+    /// Sends the same answer to all packets of the device until it has a completion. Returns the number of packets.
+    #[track_caller]
+    pub(crate) fn answer_until_done(&self, answer: &Packet) -> (ibv_wc, u32) {
+        let (start, mut packets) = (Instant::now(), 0);
+        loop {
+            if self.receive(false).is_some() {
+                packets += 1;
+                self.send(answer);
+            }
+            if let Some(done) = self.side.poll() {
+                return (done, packets);
+            }
+            assert!(start.elapsed() < LONG, "timed out waiting for a completion");
+            std::thread::yield_now();
         }
     }
 

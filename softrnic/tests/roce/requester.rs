@@ -18,7 +18,7 @@ fn requests_have_the_headers_of_their_operation() {
     peer.side.buffer.fill(5);
     post(&peer, ibv_wr_opcode::IBV_WR_RDMA_WRITE, 1, 2049);
     assert_eq!(
-        [peer.next(), peer.next(), peer.next()].map(|packet| Packet { asks: false, ..packet }),
+        [200, 201, 202].map(|psn| peer.request(psn)).map(|packet| Packet { asks: false, ..packet }),
         [
             packet(WRITE_FIRST, 200).reth(0x1000, 7, 2049).payload([5; 1024]),
             packet(WRITE_MIDDLE, 201).payload([5; 1024]),
@@ -28,11 +28,11 @@ fn requests_have_the_headers_of_their_operation() {
     peer.send(&acknowledgement(202, ACK, 1));
     peer.side.done(1);
     post(&peer, ibv_wr_opcode::IBV_WR_SEND, 2, 3);
-    assert_eq!(peer.next(), packet(SEND_ONLY, 203).payload([5; 3]).asks());
+    assert_eq!(peer.request(203), packet(SEND_ONLY, 203).payload([5; 3]).asks());
     peer.send(&acknowledgement(203, ACK, 2));
     peer.side.done(2);
     post(&peer, ibv_wr_opcode::IBV_WR_SEND, 3, 1025);
-    let parts = [peer.next(), peer.next()].map(|packet| (packet.opcode, packet.psn, packet.payload.len()));
+    let parts = [204, 205].map(|psn| peer.request(psn)).map(|packet| (packet.opcode, packet.psn, packet.payload.len()));
     assert_eq!(parts, [(SEND_FIRST, 204, 1024), (SEND_LAST, 205, 1)]);
     peer.send(&acknowledgement(205, ACK, 3));
     peer.side.done(3);
@@ -43,7 +43,7 @@ fn requests_have_the_headers_of_their_operation() {
 fn read_completes_with_the_data_of_its_responses() {
     let peer = Peer::new();
     post(&peer, ibv_wr_opcode::IBV_WR_RDMA_READ, 1, 2049);
-    let read = peer.next();
+    let read = peer.request(200);
     assert_eq!(Packet { asks: false, ..read }, packet(READ, 200).reth(0x1000, 7, 2049));
     peer.send(&packet(READ_FIRST, 200).aeth(ACK, 1).payload([1; 1024]));
     peer.send(&packet(READ_MIDDLE, 201).payload([2; 1024]));
@@ -54,13 +54,76 @@ fn read_completes_with_the_data_of_its_responses() {
 }
 
 #[test]
+fn repeated_response_to_a_read_is_ignored() {
+    let peer = Peer::new();
+    post(&peer, ibv_wr_opcode::IBV_WR_RDMA_READ, 1, 2049);
+    peer.request(200);
+    for value in [1, 9] {
+        peer.send(&packet(READ_FIRST, 200).aeth(ACK, 1).payload([value; 1024]));
+    }
+    peer.send(&packet(READ_MIDDLE, 201).payload([2; 1024]));
+    peer.send(&packet(READ_LAST, 202).aeth(ACK, 1).payload([3]));
+    peer.send(&packet(READ_LAST, 202).aeth(ACK, 1).payload([9]));
+    peer.side.done(1);
+    peer.exchange(&[packet(WRITE_ONLY, 100).reth(0, 0, 0).asks()], &[acknowledgement(100, ACK, 1)]);
+    assert_eq!((peer.side.buffer[0], peer.side.buffer[1024], peer.side.buffer[2048]), (1, 2, 3));
+    assert!(peer.side.poll().is_none());
+    peer.close();
+}
+
+#[test]
+fn refusal_within_a_read_fails_it() {
+    let peer = Peer::new();
+    post(&peer, ibv_wr_opcode::IBV_WR_RDMA_READ, 1, 2049);
+    peer.request(200);
+    peer.send(&packet(READ_FIRST, 200).aeth(ACK, 1).payload([1; 1024]));
+    peer.send(&acknowledgement(201, REMOTE_ACCESS, 1));
+    let failed = peer.side.wait();
+    assert_eq!((failed.wr_id, failed.status), (1, ibv_wc_status::IBV_WC_REM_ACCESS_ERR));
+    peer.fails();
+}
+
+#[test]
+fn request_without_an_answer_is_sent_again() {
+    let peer = Peer::new();
+    post(&peer, ibv_wr_opcode::IBV_WR_SEND, 1, 4);
+    assert_eq!(peer.request(200), peer.request(200));
+    peer.send(&acknowledgement(200, ACK, 1));
+    peer.side.done(1);
+    peer.close();
+}
+
+#[test]
+fn reads_in_flight_do_not_exceed_the_depth() {
+    let peer = Peer::new();
+    (1..6).for_each(|wr_id| post(&peer, ibv_wr_opcode::IBV_WR_RDMA_READ, wr_id, 4));
+    let mut seen = [200, 201, 202, 203].map(|psn| peer.request(psn).opcode).to_vec();
+    // Requests may be sent again, but the fifth one waits.
+    peer.send(&packet(WRITE_ONLY, 100).reth(0, 0, 0).asks());
+    loop {
+        let packet = peer.next();
+        if !packet.is_request() {
+            break;
+        }
+        assert!(packet.psn < 204);
+        seen.push(packet.opcode);
+    }
+    assert!(seen.iter().all(|opcode| *opcode == READ));
+    peer.send(&packet(READ_ONLY, 200).aeth(ACK, 1).payload([1; 4]));
+    peer.request(204);
+    (201..205).for_each(|psn| peer.send(&packet(READ_ONLY, psn).aeth(ACK, 5).payload([1; 4])));
+    peer.done(1..6);
+    peer.close();
+}
+
+#[test]
 fn missing_response_to_a_read_is_requested_again() {
     let peer = Peer::new();
     post(&peer, ibv_wr_opcode::IBV_WR_RDMA_READ, 1, 2049);
-    assert_eq!(peer.next().psn, 200);
+    peer.request(200);
     peer.send(&packet(READ_FIRST, 200).aeth(ACK, 1).payload([1; 1024]));
     peer.send(&packet(READ_LAST, 202).aeth(ACK, 1).payload([3]));
-    let again = peer.next();
+    let again = peer.request(201);
     assert_eq!(Packet { asks: false, ..again }, packet(READ, 201).reth(0x1400, 7, 1025));
     peer.send(&packet(READ_FIRST, 201).aeth(ACK, 1).payload([2; 1024]));
     peer.send(&packet(READ_LAST, 202).aeth(ACK, 1).payload([3]));
@@ -74,10 +137,11 @@ fn later_acknowledgement_does_not_complete_a_read() {
     let peer = Peer::new();
     post(&peer, ibv_wr_opcode::IBV_WR_RDMA_READ, 1, 4);
     post(&peer, ibv_wr_opcode::IBV_WR_SEND, 2, 4);
-    assert_eq!([peer.next().psn, peer.next().psn], [200, 201]);
+    peer.request(200);
+    peer.request(201);
     peer.send(&acknowledgement(201, ACK, 2));
     // The response to the read was lost.
-    assert_eq!([peer.next().opcode, peer.next().opcode], [READ, SEND_ONLY]);
+    assert_eq!([200, 201].map(|psn| peer.request(psn).opcode), [READ, SEND_ONLY]);
     assert!(peer.side.poll().is_none());
     peer.send(&packet(READ_ONLY, 200).aeth(ACK, 2).payload([1; 4]));
     peer.send(&acknowledgement(201, ACK, 2));
@@ -98,7 +162,7 @@ fn negative_acknowledgements_have_their_status() {
             (1..4).for_each(|wr_id| post(&peer, ibv_wr_opcode::IBV_WR_SEND, wr_id, 4));
             post(&peer, opcode, 4, 4);
             post(&peer, ibv_wr_opcode::IBV_WR_SEND, 5, 4);
-            while peer.next().psn != 204 {}
+            peer.request(204);
             // It acknowledges the requests before it.
             peer.send(&acknowledgement(203, syndrome, 3));
             peer.done(1..4);
@@ -115,12 +179,8 @@ fn negative_acknowledgements_have_their_status() {
 fn rnr_nak_is_retried_until_the_retries_are_exhausted() {
     let peer = Peer::with(Options { rnr_retry: 2, ..Options::default() });
     post(&peer, ibv_wr_opcode::IBV_WR_SEND, 1, 4);
-    for _ in 0..3 {
-        let sent = peer.next();
-        assert_eq!((sent.opcode, sent.psn), (SEND_ONLY, 200));
-        peer.send(&acknowledgement(200, NOT_READY | 1, 0));
-    }
-    let failed = peer.side.wait();
+    let (failed, packets) = peer.answer_until_done(&acknowledgement(200, NOT_READY | 1, 0));
+    assert!(packets >= 3);
     assert_eq!((failed.wr_id, failed.status), (1, ibv_wc_status::IBV_WC_RNR_RETRY_EXC_ERR));
     peer.close();
 }
@@ -130,12 +190,12 @@ fn rnr_nak_is_followed_by_a_success() {
     let peer = Peer::new();
     post(&peer, ibv_wr_opcode::IBV_WR_SEND, 1, 4);
     post(&peer, ibv_wr_opcode::IBV_WR_SEND, 2, 4);
-    assert_eq!([peer.next().psn, peer.next().psn], [200, 201]);
+    peer.request(200);
+    peer.request(201);
     peer.send(&acknowledgement(201, NOT_READY | 1, 1));
     peer.side.done(1);
-    assert_eq!(peer.next().psn, 201);
-    peer.send(&acknowledgement(201, ACK, 2));
-    peer.side.done(2);
+    let (done, _) = peer.answer_until_done(&acknowledgement(201, ACK, 2));
+    assert_eq!((done.wr_id, done.status), (2, ibv_wc_status::IBV_WC_SUCCESS));
     peer.close();
 }
 
@@ -157,7 +217,7 @@ fn response_that_does_not_fit_its_request_fails_it() {
     ] {
         let peer = Peer::new();
         post(&peer, opcode, 1, 4);
-        peer.next();
+        peer.request(200);
         peer.send(&response);
         let failed = peer.side.wait();
         assert_eq!(failed.wr_id, 1);

@@ -420,7 +420,9 @@ impl Requests {
             psn = before(self.sent);
             acknowledgement.syndrome = Syndrome::Ack;
         }
-        let missing = self.unanswered().map(|index| &self.messages[index]).map(|message| message.psn);
+        // The first responses to a read may have arrived.
+        let missing = self.unanswered().map(|index| self.messages[index].psn);
+        let missing = missing.map(|first| if distance(first, self.oldest) > 0 { self.oldest } else { first });
         let until = |end: u32| match missing {
             Some(missing) if distance(missing, end) > 0 => (missing, true),
             _ => (end, false),
