@@ -172,9 +172,15 @@ impl PortInfo {
         self.link_layer == IWARP
     }
 
-    /// Whether the device is a software device that cannot reach any network.
+    /// Whether the device is one of softrnic.
     pub fn is_soft(&self) -> bool {
         self.provider == SOFTRNIC
+    }
+
+    /// Whether the device connects only processes of one host. softrnic gives RoCEv2 devices, which reach other hosts,
+    /// these names.
+    pub fn is_of_one_host(&self) -> bool {
+        self.is_soft() && !self.device.starts_with("softroce")
     }
 
     /// Checks that the port's link layer has LIDs, if the user gave `--dlid`.

@@ -33,7 +33,7 @@ pub(crate) fn play(server: Command, client: impl Fn() -> Command) -> [Ended; 2] 
     let client = loop {
         let ended = child::run(client(), LIMIT);
         tries += 1;
-        if !ended.output.contains("ECONNREFUSED") || tries == 100 {
+        if !ended.output.to_lowercase().contains("refused") || tries == 100 {
             break ended;
         }
         std::thread::sleep(Duration::from_millis(50));
