@@ -133,7 +133,19 @@ impl Program {
     /// As [`wait_for_port`](Self::wait_for_port).
     #[track_caller]
     pub fn wait_for_cm_port(&mut self, port: u16) {
-        self.wait_until("listen", |_| is_listened_at_by_cm(port));
+        let process = self.child.id();
+        self.wait_until("listen", |_| is_listened_at_by_cm(process, port));
+    }
+
+    /// Waits until a program listens on the TCP port or on the port of the connection manager.
+    ///
+    /// # Panics
+    ///
+    /// As [`wait_for_port`](Self::wait_for_port).
+    #[track_caller]
+    pub fn wait_for_any_port(&mut self, port: u16) {
+        let process = self.child.id();
+        self.wait_until("listen", |_| is_listened_at(process, port) || is_listened_at_by_cm(process, port));
     }
 
     /// The process ID.
@@ -257,8 +269,8 @@ fn run_pair(server: Command, client: Command, limit: Duration, wait: impl FnOnce
 }
 
 /// Whether a program listens on the port of the connection manager, in either port space: the kernel's, or softrnic's.
-fn is_listened_at_by_cm(port: u16) -> bool {
-    if is_listened_at_by_soft_cm(port) {
+fn is_listened_at_by_cm(process: u32, port: u16) -> bool {
+    if is_listened_at_by_soft_cm(process, port) {
         return true;
     }
     // If `rdma` is not installed, no kernel device is used.
@@ -273,10 +285,10 @@ fn is_listened_at_by_cm(port: u16) -> bool {
 }
 
 /// Whether a listening socket has the port in its name: `@softrnic/1/cm/PORT SPACE/PORT/ADDRESS`.
-fn is_listened_at_by_soft_cm(port: u16) -> bool {
+fn is_listened_at_by_soft_cm(process: u32, port: u16) -> bool {
     // __SO_ACCEPTCON.
     const LISTENS: &str = "00010000";
-    let table = fs::read("/proc/net/unix").unwrap_or_default();
+    let table = fs::read(format!("/proc/{process}/net/unix")).unwrap_or_default();
     String::from_utf8_lossy(&table).lines().any(|line| {
         let words: Vec<&str> = line.split_whitespace().collect();
         let name = words.get(7).and_then(|name| name.strip_prefix("@softrnic/1/cm/"));

@@ -45,6 +45,10 @@ impl Peers {
         Self { hosts, soft, kernel }
     }
 
+    fn device(&self, peer: Peer) -> &'static str {
+        if matches!(peer, Peer::Soft) { self.soft } else { self.kernel }
+    }
+
     /// A program on the device of the peer.
     pub(crate) fn command(&self, peer: Peer, program: impl AsRef<OsStr>) -> Command {
         let mut command = self.hosts.command(peer as usize, program);
@@ -72,7 +76,11 @@ impl Peers {
         command.args(["-p", &port.to_string()]);
         if name.starts_with("ib_") {
             // perftest chooses its flow control by the device, so the device is named.
-            command.args(["-d", if matches!(peer, Peer::Soft) { self.soft } else { self.kernel }]);
+            command.args(["-d", self.device(peer)]);
+            if !options.contains("-R") {
+                // The GIDs of the IPv4 address. The kernel's first one is that of the link-local address.
+                command.args(["-x", if matches!(peer, Peer::Soft) { "0" } else { "1" }]);
+            }
         }
         command.args(options.split_whitespace());
         command
@@ -106,7 +114,7 @@ impl Peers {
         client.arg(Hosts::ADDRESSES[serving as usize]);
         let (mut server, is_refused) =
             (Program::start(server, LIMIT), |client: &Program| client.said().contains(REFUSED));
-        server.wait_for_port(port);
+        server.wait_for_any_port(port);
         let mut client = Program::start(client, LIMIT);
         let connected = client.wait_unless(is_refused);
         if is_refused(&client) {
@@ -136,6 +144,10 @@ impl Peers {
             for (client, server) in [(Peer::Soft, Peer::Kernel), (Peer::Kernel, Peer::Soft)] {
                 let mut command = self.command(client, &stride);
                 command.args(words.split_whitespace()).args(["-n", "100", "--validate"]).args(patience);
+                if !words.contains("-R") {
+                    let [device, remote] = [client, server].map(|peer| self.device(peer));
+                    command.args(["-d", device, "--remote-device", remote]);
+                }
                 command.arg(Hosts::ADDRESSES[server as usize]);
                 let ended = child::run(command, LIMIT * 2);
                 assert!(ended.status.success(), "{client:?}: {words}: {}\n{}", ended.status, ended.output);

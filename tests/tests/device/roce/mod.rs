@@ -148,9 +148,8 @@ fn programs_connect_with_the_kernel_in_both_roles() {
         ["rping -s -C 20 -v", "our rping -c -C 20 -v -a"],
         ["our rping -s -C 5 -S 65000", "rping -c -C 5 -S 65000 -a"],
         ["ucmatose -c 10 -b 0.0.0.0", "ucmatose -c 10 -s"],
-        ["udaddy -b 0.0.0.0", "udaddy -s"],
         ["ib_send_bw -R -F -n 100 -s 65536", "ib_send_bw -R -F -n 100 -s 65536"],
-        ["ib_write_bw -F -x 1 -n 100 -s 65536", "ib_write_bw -F -x 1 -n 100 -s 65536"],
+        ["ib_write_bw -F -n 100 -s 65536", "ib_write_bw -F -n 100 -s 65536"],
         ["ib_read_bw -R -F -n 100 -s 65536", "ib_read_bw -R -F -n 100 -s 65536"],
         ["ib_atomic_lat -R -F -n 100", "ib_atomic_lat -R -F -n 100"],
         ["ib_send_lat -R -c UD -F -n 100 -s 64", "ib_send_lat -R -c UD -F -n 100 -s 64"],
@@ -172,5 +171,5 @@ fn messages_of_every_kind_arrive_at_the_kernel() {
         "send bw -c uc -s 64",
         "send lat -c ud -s 64",
     ];
-    peers.measure(&all, "RoCE");
+    peers.measure(&all, DEVICE);
 }
