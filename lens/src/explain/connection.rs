@@ -154,8 +154,8 @@ fn unacknowledged(model: &Model<'_>, pair: &Object<'_>, posted: Option<&Posted<'
     known.unwrap_or_else(|| {
         let agree = format!("{} and its peer {} agree on numbers, GIDs, PSNs and MTU", pair.name, peer.name);
         // Of softrnic's devices, only those for RoCEv2 send packets that a firewall sees.
-        let is_of_one_host = |device: &str| device.starts_with("soft") && !device.starts_with("softroce");
-        if pair.fact("context", time).is_some_and(|device| is_of_one_host(device)) {
+        let connects_one_host = |device: &str| device.starts_with("soft") && !device.starts_with("softroce");
+        if pair.fact("context", time).is_some_and(|device| connects_one_host(device)) {
             Cause::likely(format!("{agree}: {PEER_ENDED}, or a port is down"), "see why the peer ended")
         } else {
             Cause::likely(

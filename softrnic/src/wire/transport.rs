@@ -43,7 +43,7 @@ pub(crate) enum Fabric {
     Host,
     /// Other hosts, and processes that share no memory, by iWARP over TCP.
     Iwarp,
-    /// The same, by RoCEv2 over UDP.
+    /// Other hosts, by RoCEv2 over UDP.
     Roce,
 }
 

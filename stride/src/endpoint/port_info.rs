@@ -179,7 +179,7 @@ impl PortInfo {
 
     /// Whether the device connects only processes of one host. softrnic gives RoCEv2 devices, which reach other hosts,
     /// these names.
-    pub fn is_of_one_host(&self) -> bool {
+    pub fn connects_one_host(&self) -> bool {
         self.is_soft() && !self.device.starts_with("softroce")
     }
 

@@ -32,7 +32,7 @@ use crate::wire::transport::{Carrier, Deliver, Sockets};
 
 /// The maximum number of times that the sockets are read at once.
 const MAX_ROUNDS: usize = 8;
-/// After so many datagrams, the receive buffers may have been full.
+/// After this number of datagrams, the receive buffers may have been full.
 const OVERFLOW: usize = 16;
 /// The maximum number of batches that are kept for later packets.
 const MAX_BATCHES: usize = 4;

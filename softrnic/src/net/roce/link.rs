@@ -34,7 +34,7 @@ const PAUSE: Duration = Duration::from_micros(500);
 /// The minimum time between two congestion notifications.
 const NOTIFICATIONS: Duration = Duration::from_micros(50);
 
-/// What a QP knows of its peer when it becomes ready to receive.
+/// What a QP is given about its peer when it becomes ready to receive.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ends {
     /// The number of the QP.

@@ -290,7 +290,7 @@ impl Requests {
                 Body::Write { place: whole, range, immediate: is_last.then_some(immediate) }
             }
             Operation::Read { address, rkey } => {
-                // A share of the window, so that the next one is on its way when the responses to this one arrive.
+                // A share of the window, so that the next one is already sent when the responses to this one arrive.
                 let share = (self.window.packets() / READ_SHARE).max(1) as u32;
                 // The peer repeats only data for which one packet has asked before.
                 let before = self.asked.iter().map(|asked| distance(self.next, asked.end)).find(|left| *left > 0);

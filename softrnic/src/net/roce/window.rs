@@ -44,7 +44,7 @@ impl Window {
     }
 
     /// Records that packets were acknowledged. `is_full` is set if the window has limited the sender: if not, the window
-    /// says nothing about the network, and does not grow.
+    /// shows nothing about the network, and does not grow.
     pub(super) fn acknowledged(&mut self, packets: i32, is_full: bool) {
         self.expired = 0;
         if is_full {
@@ -71,7 +71,7 @@ impl Window {
     /// Records that no acknowledgement has arrived in time.
     pub(super) fn expired(&mut self) {
         self.expired += 1;
-        // If the peer is not there, the window says nothing about the network.
+        // If the peer is not there, the window shows nothing about the network.
         if self.expired == 1 {
             self.lost();
         }

@@ -328,7 +328,7 @@ fn group_datagram_from_another_process_reaches_each_member() {
     let mut bytes = *b"group";
     // SAFETY: the bytes exist until the end of the test, and nothing else uses them.
     let payload = [unsafe { Segment::of_raw(bytes.as_mut_ptr(), bytes.len()) }];
-    // A stranger on another host can send datagrams to a RoCEv2 device, but not to this one.
+    // Any program on another host can send datagrams to a RoCEv2 device, but not to this one.
     let abroad: Arc<dyn Carrier> = Arc::new(Abroad);
     ToQueuePairs.part(&part, &payload, &abroad);
     for member in &members {

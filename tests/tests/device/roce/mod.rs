@@ -126,7 +126,7 @@ fn lost_packets_are_sent_again() {
         return;
     }
     let Some(hosts) = Hosts::with_bad_cable(Duration::from_millis(2), 20) else { return };
-    measure(&hosts, &["write bw -s 64K -n 50", "read bw -s 64K -n 50", "send bw -s 1,5000 -n 100", "atomic lat -n 20"]);
+    measure(&hosts, &["write bw -s 64K -n 20", "read bw -s 64K -n 20", "send bw -s 1,5000 -n 50", "atomic lat -n 20"]);
 }
 
 /// The kernel's device in the namespace of this process, and the soft one in another.

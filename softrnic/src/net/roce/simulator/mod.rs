@@ -32,7 +32,7 @@ struct Network {
 const PERFECT: Network =
     Network { loss: 0, repeat: 0, reorder: 0, delay: Duration::from_micros(10), unready: 0, overflow: 0 };
 
-/// A packet on its way to the end `to`.
+/// A packet in flight to the end `to`.
 #[derive(Debug)]
 struct OnItsWay {
     at: Instant,
