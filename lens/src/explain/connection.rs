@@ -155,7 +155,7 @@ fn unacknowledged(model: &Model<'_>, pair: &Object<'_>, posted: Option<&Posted<'
         let agree = format!("{} and its peer {} agree on numbers, GIDs, PSNs and MTU", pair.name, peer.name);
         // Of softrnic's devices, only those for RoCEv2 send packets that a firewall sees.
         let connects_one_host = |device: &str| device.starts_with("soft") && !device.starts_with("softroce");
-        if pair.fact("context", time).is_some_and(|device| connects_one_host(device)) {
+        if pair.fact("context", time).is_some_and(connects_one_host) {
             Cause::likely(format!("{agree}: {PEER_ENDED}, or a port is down"), "see why the peer ended")
         } else {
             Cause::likely(

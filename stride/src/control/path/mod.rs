@@ -78,7 +78,7 @@ pub fn choose(
 /// the same network namespace of one host.
 fn check_softrnic(client: &PortInfo, server: &PortInfo) -> Result<(), Contradiction> {
     let name = |port_info: &PortInfo| format!("{} of {}", port_info.device, port_info.host);
-    match (client.connects_one_host(), server.is_of_one_host()) {
+    match (client.connects_one_host(), server.connects_one_host()) {
         (false, false) => Ok(()),
         (true, true) => {
             let has_both = !client.machine.is_empty() && !server.machine.is_empty();
