@@ -6,6 +6,7 @@ use std::{env, io};
 use rdma_mummy_sys::load::{gate, provider};
 use thiserror::Error;
 
+use crate::net::roce::management;
 use crate::sys::{fork, unpoisoned};
 use crate::verbs::limits::Profile;
 use crate::verbs::{completion_event, device, files, table};
@@ -107,6 +108,7 @@ impl Builder {
                 }
                 .map_err(RegisterError::Provider)?;
                 wiring::connect();
+                management::set_manager(cm::manage_roce);
                 control::socket::enable();
                 *registered = Some(asked);
                 Ok(())

@@ -132,6 +132,15 @@ fn try_world() -> Option<Locked> {
     Some(Locked { world, _held: held })
 }
 
+/// Takes the management datagrams of RoCEv2 from now on, unless another thread uses the connection manager: their senders
+/// repeat them.
+pub(crate) fn manage_roce() {
+    if let Some(mut world) = try_world() {
+        // The error was logged.
+        let _ = world.begin_roce();
+    }
+}
+
 /// Waits until the acknowledgement of an event has ended the condition.
 fn world_after(pending: impl FnMut(&mut World) -> bool) -> Locked {
     let Locked { world, _held } = world();

@@ -18,6 +18,15 @@ const KEY: u32 = 0x8001_0000;
 /// The maximum number of datagrams that wait for the connection manager. Others are dropped, and peers repeat them.
 const MAX_WAITING: usize = 1024;
 
+/// Makes the connection manager take the datagrams of this process, if it can do so now. It calls [`Inbox::open`].
+static MANAGER: OnceLock<fn()> = OnceLock::new();
+
+/// Sets the function that makes the connection manager take the datagrams, see [`Inbox::arrived`]. Only the first call
+/// has an effect.
+pub(crate) fn set_manager(manager: fn()) {
+    let _ = MANAGER.set(manager);
+}
+
 /// A datagram that has arrived.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arrived {
@@ -31,7 +40,7 @@ pub(crate) struct Arrived {
 #[derive(Debug)]
 pub(super) struct Inbox {
     waiting: Mutex<VecDeque<Arrived>>,
-    /// The task of the connection manager. Without one, datagrams are dropped.
+    /// The task of the connection manager.
     place: OnceLock<Place>,
 }
 
@@ -50,12 +59,21 @@ impl Inbox {
     }
 
     /// Adds a datagram. `key` and `source` are its Q_Key and the number of the peer's QP.
+    ///
+    /// The datagram may be for another process of the host, and this one may not have used the connection manager yet. So
+    /// this function calls the manager, which passes it on.
     pub(super) fn arrived(&self, arrival: &Arrival<'_>, packet: &Packet, payload: &[u8], (key, source): (u32, u32)) {
         let is_send = matches!(packet.body, Body::Send { end: SendEnd::Nothing, .. });
-        let (Some(place), Ok(&bytes)) = (self.place.get(), <&[u8; mad::LENGTH]>::try_from(payload)) else { return };
+        let Ok(&bytes) = <&[u8; mad::LENGTH]>::try_from(payload) else { return };
         if (key, source) != (KEY, NUMBER) || !is_send || arrival.destination.is_multicast() {
             return;
         }
+        if self.place.get().is_none()
+            && let Some(manager) = MANAGER.get()
+        {
+            manager();
+        }
+        let Some(place) = self.place.get() else { return };
         let mut waiting = unpoisoned(self.waiting.lock());
         if waiting.len() < MAX_WAITING {
             waiting.push_back(Arrived { source: arrival.source, destination: arrival.destination, bytes });

@@ -483,20 +483,3 @@ impl Responses {
         !self.out.is_empty() || self.is_acknowledgement_due && self.pending.is_empty()
     }
 }
-
-#[cfg(test)]
-impl Responses {
-    /// The state in a few words.
-    pub(super) fn summary(&self) -> String {
-        format!(
-            "expected {} pending {:?} repeats {:?} saved {:?} refused {:?} out {} due {}\n",
-            self.expected,
-            self.pending,
-            self.repeats,
-            self.saved,
-            self.refused,
-            self.out.len(),
-            self.is_acknowledgement_due
-        )
-    }
-}

@@ -10,7 +10,7 @@ use sideway_tests::child::{self, Ended, Program, example};
 use sideway_tests::device;
 use sideway_tests::hosts::Hosts;
 use sideway_tests::interface::CHANGE_NETWORK;
-use sideway_tests::programs::{LIMIT, succeeds};
+use sideway_tests::programs::{LIMIT, port, succeeds};
 use sideway_tests::requirements::may_not_run;
 
 use crate::hosts::{built, play};
@@ -80,6 +80,28 @@ fn two_hosts_connect_with_and_without_the_connection_manager() {
             succeeds(&ended, &[]);
         }
     }
+}
+
+/// The kernel gives all packets of a host to the socket of one process, which may not use the connection manager itself.
+#[test]
+fn programs_that_use_only_verbs_pass_connect_requests_on() {
+    if !is_soft() {
+        return;
+    }
+    let Some(hosts) = Hosts::new() else { return };
+    let others: Vec<Program> = (0..6)
+        .map(|_| {
+            let port = port();
+            let mut waiting = Program::start(on(&hosts, 1, &example("rc_pingpong"), &format!("-p {port} -g 0")), LIMIT);
+            waiting.wait_for_port(port);
+            waiting
+        })
+        .collect();
+    let (rping, client) = (example("rping"), format!("-c -a {} -C 2", Hosts::ADDRESSES[1]));
+    for ended in play(on(&hosts, 1, &rping, "-s -C 2"), || on(&hosts, 0, &rping, &client)) {
+        succeeds(&ended, &[]);
+    }
+    others.into_iter().for_each(|mut other| other.kill());
 }
 
 /// Runs stride-perf's server on host 1, and clients on host 0 until it listens.

@@ -93,3 +93,19 @@ fn replies_wait_in_the_qp_while_many_answers_wait() {
     assert_eq!(responses.respond(&response, |_| Ok(())), Ok(()));
     assert_eq!(sent(&mut responses), 1);
 }
+
+impl Responses {
+    /// The state in a few words.
+    pub(in crate::net::roce) fn summary(&self) -> String {
+        format!(
+            "expected {} pending {:?} repeats {:?} saved {:?} refused {:?} out {} due {}\n",
+            self.expected,
+            self.pending,
+            self.repeats,
+            self.saved,
+            self.refused,
+            self.out.len(),
+            self.is_acknowledgement_due
+        )
+    }
+}

@@ -4,18 +4,20 @@
 //! responder reports a gap, if a response is missing before one that has arrived, or after a time without any
 //! acknowledgement. The QP above counts that time: it fails a request whose peer does not respond.
 
+mod answers;
+mod message;
+mod packet;
+
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use super::line::{Emit, Line};
-use super::packet::{Acknowledgement, Body, Nak, Packet, Place, Range, SendEnd, Syndrome};
-use super::psn::{before, distance};
+use super::psn::distance;
 use super::window::Window;
-use crate::wire::bytes::Fault;
-use crate::wire::message::{Refusal, Reply};
-use crate::wire::operation::Operation;
+use crate::wire::message::Reply;
 use crate::wire::packet::{MAX_PAYLOAD, Part, psn_after};
 use crate::wire::transport::Stuck;
+use message::Message;
 
 /// The maximum number of bytes that wait for an acknowledgement or to be sent.
 const BUFFER_LIMIT: usize = 2 << 20;
@@ -64,26 +66,6 @@ pub(super) struct Requests {
     pub(super) retransmitted: u64,
 }
 
-/// A message of the QP.
-#[derive(Debug)]
-struct Message {
-    psn: u32,
-    packets: u32,
-    attempt: u32,
-    operation: Operation,
-    is_solicited: bool,
-    queue: u32,
-    length: u64,
-    /// The parts that the QP has passed so far. All have [`MAX_PAYLOAD`] bytes except for the last one.
-    parts: VecDeque<Vec<u8>>,
-    /// The number of parts that were removed because they are acknowledged.
-    removed: usize,
-    /// The number of bytes that the QP has passed so far.
-    passed: u64,
-    /// The answer, if the message needs one of its own and it has arrived.
-    reply: Option<Reply>,
-}
-
 /// A request with responses of its own.
 #[derive(Clone, Copy, Debug)]
 struct Asked {
@@ -100,36 +82,6 @@ pub(super) enum Answer {
     Nothing,
     /// The payload is data of a read.
     Data { psn: u32, attempt: u32, offset: u64 },
-}
-
-impl Message {
-    fn end(&self) -> u32 {
-        psn_after(self.psn, self.packets)
-    }
-
-    /// Whether the peer responds to the message itself, instead of acknowledging it.
-    fn has_answer(&self) -> bool {
-        is_answered(self.operation)
-    }
-
-    /// The payload of the packet at this index, if the QP has passed it.
-    fn payload(&self, index: u32, mtu: u32) -> Option<&[u8]> {
-        if !self.operation.has_data() || self.length == 0 {
-            return Some(&[]);
-        }
-        let start = u64::from(index) * u64::from(mtu);
-        let end = (start + u64::from(mtu)).min(self.length);
-        if end > self.passed {
-            return None;
-        }
-        let part = (start / u64::from(MAX_PAYLOAD)) as usize;
-        let from = (start % u64::from(MAX_PAYLOAD)) as usize;
-        self.parts.get(part.checked_sub(self.removed)?)?.get(from..from + (end - start) as usize)
-    }
-}
-
-fn is_answered(operation: Operation) -> bool {
-    operation.is_read_or_atomic() || matches!(operation, Operation::AtomicWrite { .. } | Operation::Flush { .. })
 }
 
 impl Requests {
@@ -254,209 +206,9 @@ impl Requests {
         }
     }
 
-    /// Returns the packet at this place of a message, its payload, and the number of PSNs that it takes. `space` is the
-    /// number of PSNs for which the window has space.
-    fn packet<'m>(&self, message: &'m Message, place: u32, space: i32) -> Option<(Packet, &'m [u8], u32)> {
-        if space <= 0 {
-            return None;
-        }
-        let mtu = self.line.mtu;
-        let left = message.packets - place;
-        let in_flight = self.asked.iter().filter(|asked| asked.is_in_flight).count();
-        if message.has_answer() && in_flight >= self.max_reads {
-            return None;
-        }
-        let payload = message.payload(place, mtu)?;
-        let (is_first, is_last) = (place == 0, left == 1);
-        let whole = Place::new(is_first, is_last);
-        // The conversions are lossless, because a message has at most 2 GiB.
-        let range = |address, rkey, length: u64| Range { address, rkey, length: length as u32 };
-        let mut packets = 1;
-        let body = match message.operation {
-            Operation::Send | Operation::SendImmediate { .. } | Operation::SendInvalidate { .. } => {
-                let end = match message.operation {
-                    Operation::SendImmediate { immediate } if is_last => SendEnd::Immediate(immediate),
-                    Operation::SendInvalidate { rkey } if is_last => SendEnd::Invalidate(rkey),
-                    _ => SendEnd::Nothing,
-                };
-                Body::Send { place: whole, end }
-            }
-            Operation::Write { address, rkey } => {
-                let range = is_first.then(|| range(address, rkey, message.length));
-                Body::Write { place: whole, range, immediate: None }
-            }
-            Operation::WriteImmediate { address, rkey, immediate } => {
-                let range = is_first.then(|| range(address, rkey, message.length));
-                Body::Write { place: whole, range, immediate: is_last.then_some(immediate) }
-            }
-            Operation::Read { address, rkey } => {
-                // A share of the window, so that the next one is already sent when the responses to this one arrive.
-                let share = (self.window.packets() / READ_SHARE).max(1) as u32;
-                // The peer repeats only data for which one packet has asked before.
-                let before = self.asked.iter().map(|asked| distance(self.next, asked.end)).find(|left| *left > 0);
-                packets = before.map_or(left.min(share), |left| left as u32);
-                if packets as i32 > space && in_flight > 0 {
-                    return None;
-                }
-                let offset = u64::from(place) * u64::from(mtu);
-                let length = (message.length - offset.min(message.length)).min(u64::from(packets) * u64::from(mtu));
-                Body::Read(range(address.wrapping_add(offset), rkey, length))
-            }
-            Operation::CompareSwap { address, rkey, compare, swap } => {
-                Body::CompareSwap { address, rkey, compare, swap }
-            }
-            Operation::FetchAdd { address, rkey, add } => Body::FetchAdd { address, rkey, add },
-            Operation::AtomicWrite { address, rkey } => Body::AtomicWrite(range(address, rkey, message.length)),
-            Operation::Flush { address, rkey, length, placement, level } => {
-                Body::Flush { range: range(address, rkey, length), placement, level }
-            }
-            Operation::LocalInvalidate { .. } | Operation::Bind => return None,
-        };
-        let quarter = (self.window.packets() / 4).max(1);
-        let after = psn_after(self.next, 1);
-        let is_end = after == self.end || message.has_answer();
-        let asks = is_last && (is_end || message.is_solicited)
-            || space == 1
-            || distance(self.last_ask, self.next) >= quarter
-            || self.next == self.oldest;
-        let packet = Packet {
-            asks,
-            is_solicited: message.is_solicited && is_last,
-            ..self.line.packet(body, message.queue, self.next)
-        };
-        Some((packet, payload, packets))
-    }
-
     fn index_of(&self, psn: u32) -> usize {
         let is_before = |message: &Message| distance(psn, message.end()) <= 0;
         self.messages.iter().take_while(|message| is_before(message)).count()
-    }
-
-    /// The first message that the peer must answer itself and has not, from the oldest PSN on.
-    fn unanswered(&self) -> Option<usize> {
-        self.messages.iter().position(|message| message.has_answer() && message.reply.is_none())
-    }
-
-    /// Handles a packet of the responder.
-    pub(super) fn answered(&mut self, packet: &Packet, length: usize, now: Instant) -> Answer {
-        match packet.body {
-            Body::Acknowledge(acknowledgement) => self.acknowledged(packet.psn, acknowledgement, now),
-            Body::AtomicAcknowledge { acknowledgement, original } => {
-                if acknowledgement.syndrome != Syndrome::Ack {
-                    self.acknowledged(packet.psn, acknowledgement, now);
-                } else if let Some(index) = self.expects(packet.psn, now) {
-                    let message = &mut self.messages[index];
-                    let is_atomic = message.operation.is_atomic();
-                    message.reply = Some(if is_atomic { Reply::Done { original } } else { INVALID });
-                    self.advance(psn_after(packet.psn, 1), now);
-                }
-            }
-            Body::ReadResponse { acknowledgement, .. } => {
-                if let Some(acknowledgement) = acknowledgement.filter(|found| found.syndrome != Syndrome::Ack) {
-                    self.acknowledged(packet.psn, acknowledgement, now);
-                } else {
-                    return self.read(packet.psn, length, now);
-                }
-            }
-            _ => {}
-        }
-        Answer::Nothing
-    }
-
-    /// Handles a response to a read or to another request without an acknowledgement of its own.
-    fn read(&mut self, psn: u32, length: usize, now: Instant) -> Answer {
-        let Some(index) = self.expects(psn, now) else { return Answer::Nothing };
-        let mtu = u64::from(self.line.mtu);
-        let message = &mut self.messages[index];
-        let place = distance(message.psn, psn) as u64;
-        let is_last = place + 1 == u64::from(message.packets);
-        let (is_read, offset) = (matches!(message.operation, Operation::Read { .. }), place * mtu);
-        let expected = if is_read { (message.length - offset.min(message.length)).min(mtu) } else { 0 };
-        let (first, attempt) = (message.psn, message.attempt);
-        if message.operation.is_atomic() || expected != length as u64 {
-            message.reply = Some(INVALID);
-            return Answer::Nothing;
-        }
-        if is_last {
-            message.reply = Some(Reply::Done { original: 0 });
-        }
-        self.advance(psn_after(psn, 1), now);
-        match is_read {
-            true => Answer::Data { psn: first, attempt, offset },
-            false => Answer::Nothing,
-        }
-    }
-
-    /// Returns the message to which the next response belongs, if it is the one with this PSN. If an earlier one is
-    /// missing, goes back to it.
-    fn expects(&mut self, psn: u32, now: Instant) -> Option<usize> {
-        let index = self.unanswered()?;
-        let first = self.messages[index].psn;
-        let expected = if distance(first, self.oldest) > 0 { self.oldest } else { first };
-        match distance(expected, psn) {
-            0 if distance(psn, self.sent) > 0 => {
-                self.advance(expected, now);
-                Some(index)
-            }
-            // A response to a later packet: an earlier one was lost.
-            1.. if distance(psn, self.sent) > 0 => {
-                self.advance(expected, now);
-                self.lost(expected, false, now);
-                None
-            }
-            _ => None,
-        }
-    }
-
-    /// Handles an acknowledgement, or a negative one.
-    fn acknowledged(&mut self, mut psn: u32, mut acknowledgement: Acknowledgement, now: Instant) {
-        // An acknowledgement may repeat the last one, but a responder refuses only packets that it has not acknowledged,
-        // and answers only packets that were sent. It may already have received those that are sent again in this attempt.
-        let first = if acknowledgement.syndrome == Syndrome::Ack { -1 } else { 0 };
-        if distance(self.oldest, psn) < first || distance(psn, self.ever_sent) < 1 {
-            return;
-        }
-        if distance(psn, self.sent) < 1 {
-            psn = before(self.sent);
-            acknowledgement.syndrome = Syndrome::Ack;
-        }
-        // The first responses to a read may have arrived.
-        let missing = self.unanswered().map(|index| self.messages[index].psn);
-        let missing = missing.map(|first| if distance(first, self.oldest) > 0 { self.oldest } else { first });
-        let until = |end: u32| match missing {
-            Some(missing) if distance(missing, end) > 0 => (missing, true),
-            _ => (end, false),
-        };
-        match acknowledgement.syndrome {
-            Syndrome::Ack => {
-                let (end, is_missing) = until(psn_after(psn, 1));
-                self.advance(end, now);
-                // The responder has answered a read, and the answer was lost.
-                if is_missing {
-                    self.lost(self.oldest, false, now);
-                }
-            }
-            Syndrome::Nak(Nak::Sequence) => {
-                let (end, _) = until(psn);
-                self.advance(end, now);
-                self.lost(self.oldest, true, now);
-            }
-            Syndrome::NotReady(timer) => self.failed(psn, Reply::NotReady { timer }, until(psn), now),
-            Syndrome::Nak(nak) => self.failed(psn, Reply::Refused(refusal(nak)), until(psn), now),
-        }
-    }
-
-    /// The responder has refused the message with the packet `psn`, or has no receive for it.
-    fn failed(&mut self, psn: u32, reply: Reply, (end, is_missing): (u32, bool), now: Instant) {
-        self.advance(end, now);
-        // What precedes the message must be answered first.
-        if is_missing {
-            return self.lost(self.oldest, false, now);
-        }
-        let index = self.index_of(psn);
-        if let Some(message) = self.messages.get_mut(index).filter(|message| message.reply.is_none()) {
-            message.reply = Some(reply);
-        }
     }
 
     /// Records that the packets before `psn` are acknowledged.
@@ -622,17 +374,5 @@ impl Requests {
     pub(super) fn is_sound(&self) -> bool {
         let lacks = |message: &Message| message.has_answer() && message.reply.is_none();
         !self.messages.iter().any(|message| lacks(message) && distance(message.end(), self.oldest) >= 0)
-    }
-}
-
-/// The reply to a request whose response contradicts it.
-const INVALID: Reply = Reply::Refused(Refusal::InvalidRequest);
-
-fn refusal(nak: Nak) -> Refusal {
-    match nak {
-        // The responder does not say which of its checks has failed.
-        Nak::RemoteAccess => Refusal::AccessError(Fault::Rights),
-        Nak::RemoteOperation => Refusal::OperationError,
-        Nak::Sequence | Nak::InvalidRequest | Nak::InvalidDatagram => Refusal::InvalidRequest,
     }
 }

@@ -1,17 +1,18 @@
-//! Compares softrnic's iWARP device with plain TCP, between two network namespaces and within this host, or with the
-//! kernel's iWARP, `siw`, between two namespaces.
+//! Compares softrnic's iWARP device with plain TCP, or its RoCEv2 device with plain UDP, between two network namespaces and
+//! within this host. Compares the iWARP device also with the kernel's, `siw`, between two namespaces.
 //!
-//! Each round runs every row once, `softiw0` last, so that other work of the machine affects both. The output is
+//! Each round runs every row once, softrnic last, so that other work of the machine affects both. The output is
 //! the median of the rounds. The measured programs are `iperf3`, and `stride-perf` and `cmtime` of this build.
 //!
 //! For latencies, each side has a processor of its own. Otherwise, the kernel places both sides on one processor in some
 //! runs and on two in others, and a wake-up is several times faster on one processor.
 
+mod sockets;
+
 use std::env;
 use std::ffi::OsStr;
 use std::fs;
-use std::io::{self, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::thread;
@@ -22,7 +23,7 @@ use clap::Parser;
 use sideway_benches::measure::middle;
 use sideway_tests::hosts::Hosts;
 
-/// Compare softrnic's iWARP device with plain TCP
+/// Compare softrnic's devices for other hosts with plain sockets
 #[derive(Debug, Parser)]
 #[command(name = "two_hosts", version, max_term_width = 110)]
 struct Arguments {
@@ -32,6 +33,9 @@ struct Arguments {
     /// Links between the hosts: the MTU of a veth pair, or `lo` for this host
     #[arg(short, long, value_name = "LINKS", value_delimiter = ',', default_value = "1500,9000,lo")]
     links: Vec<String>,
+    /// The device of softrnic: `softiw0` is compared with TCP, `softroce0` with UDP
+    #[arg(short, long, value_name = "DEVICE", default_value = "softiw0")]
+    device: String,
     /// Compare with the kernel's siw instead of TCP
     #[arg(long)]
     siw: bool,
@@ -53,17 +57,16 @@ enum Way {
     Iperf(&'static str),
     /// A column of stride-perf's results, times a factor.
     Stride(&'static str, &'static str, f64),
-    /// Half of a round trip of 64 bytes over a socket, in microseconds.
-    Echo,
-    /// The time until 1,000 sockets are connected, in milliseconds.
-    Connect,
+    /// A figure of plain sockets: half of a round trip of 64 bytes over TCP (`echo`) or UDP (`datagram`), in microseconds;
+    /// the time until 1,000 sockets are connected (`connect`), in milliseconds; the Gb/s of datagrams in batches (`flood`).
+    Sockets(&'static str),
     /// A step of cmtime with 1,000 connections, in milliseconds.
     Cmtime(&'static str),
     /// Seconds of both sides' processors for one GiB.
     Processors(&'static Way),
 }
 
-/// A row: its name, the measurement over TCP and over `softiw0`, and the aim for the ratio of the second to the first. An
+/// A row: its name, the measurement over sockets and over softrnic, and the aim for the ratio of the second to the first. An
 /// aim below 1 is a minimum, any other a maximum; without one, the aim is a million messages per second.
 type Row = (&'static str, Way, Way, f64);
 
@@ -77,8 +80,8 @@ const ROWS: [Row; 11] = [
     ("send 64 KiB, Gb/s", Way::Iperf("-l 64K"), Way::Stride("send bw -s 64K", GBPS, 1.0), 0.85),
     ("send 1 MiB, Gb/s", Way::Iperf("-l 1M"), Way::Stride("send bw -s 1M -t 16", GBPS, 1.0), 0.85),
     ("read 1 MiB, Gb/s", Way::Iperf("-l 1M"), Way::Stride("read bw -s 1M -t 16", GBPS, 1.0), 0.85),
-    ("64 B one way, polling, us", Way::Echo, Way::Stride("send lat -s 64 -n 10000", P50, 1e-3), 1.5),
-    ("64 B one way, events, us", Way::Echo, Way::Stride("send lat -s 64 -n 10000 -e", P50, 1e-3), 1.2),
+    ("64 B one way, polling, us", Way::Sockets("echo"), Way::Stride("send lat -s 64 -n 10000", P50, 1e-3), 1.5),
+    ("64 B one way, events, us", Way::Sockets("echo"), Way::Stride("send lat -s 64 -n 10000 -e", P50, 1e-3), 1.2),
     ("64 B sends in lists, M/s", Way::Iperf("-l 64"), Way::Stride("send bw -s 64 -l 32", RATE, 1e-6), f64::NAN),
     ("64 B writes in lists, M/s", Way::Iperf("-l 64"), Way::Stride("write bw -s 64 -l 32", RATE, 1e-6), f64::NAN),
     (
@@ -87,30 +90,39 @@ const ROWS: [Row; 11] = [
         Way::Processors(&Way::Stride("write bw -s 64K -n 16384 -e", GBPS, 1.0)),
         1.3,
     ),
-    ("1,000 connections, ms", Way::Connect, Way::Cmtime("connect"), 1.5),
+    ("1,000 connections, ms", Way::Sockets("connect"), Way::Cmtime("connect"), 1.5),
+];
+
+const ROCE_ROWS: [Row; 6] = [
+    ("write 64 KiB, Gb/s", Way::Sockets("flood"), Way::Stride("write bw -s 64K", GBPS, 1.0), 0.7),
+    ("send 64 KiB, Gb/s", Way::Sockets("flood"), Way::Stride("send bw -s 64K", GBPS, 1.0), 0.7),
+    ("read 1 MiB, Gb/s", Way::Sockets("flood"), Way::Stride("read bw -s 1M -t 16", GBPS, 1.0), 0.7),
+    ("64 B one way, polling, us", Way::Sockets("datagram"), Way::Stride("send lat -s 64 -n 10000", P50, 1e-3), 1.5),
+    ("64 B one way, events, us", Way::Sockets("datagram"), Way::Stride("send lat -s 64 -n 10000 -e", P50, 1e-3), 1.5),
+    ("1,000 connections (TCP), ms", Way::Sockets("connect"), Way::Cmtime("connect"), 1.5),
 ];
 
 /// The aims for a comparison with siw, by the end of the row's name; other rows have none.
 const SIW_AIMS: [(&str, f64); 2] = [("Gb/s", 2.0), ("us", 1.0)];
 
 const CONNECTIONS: usize = 1000;
-const ROUND_TRIPS: u32 = 10_000;
 /// The time limit of a program.
 const LIMIT: Duration = Duration::from_secs(60);
-/// The port of the servers on plain sockets.
-const PORT: u16 = 18_700;
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     sideway_benches::ended(match &arguments.peer {
-        Some(side) => peer(side),
+        Some(side) => sockets::play(side, arguments.seconds),
         None => arguments.links.iter().try_for_each(|link| measure(&arguments, link)),
     })
 }
 
 fn measure(arguments: &Arguments, link: &str) -> Result<()> {
-    let place = Place::new(link, arguments.siw)?;
-    let rows: Vec<&Row> = ROWS.iter().filter(|row| row.0.contains(&arguments.only)).collect();
+    let is_roce = arguments.device.starts_with("softroce");
+    ensure!(!(is_roce && arguments.siw), "siw is compared with softiw0 only");
+    let place = Place::new(link, &arguments.device, arguments.siw)?;
+    let rows = if is_roce { &ROCE_ROWS[..] } else { &ROWS };
+    let rows: Vec<&Row> = rows.iter().filter(|row| row.0.contains(&arguments.only)).collect();
     let mut figures = vec![[const { Vec::new() }; 2]; rows.len()];
     for _ in 0..arguments.rounds {
         for ((name, tcp, softiw, _), figures) in rows.iter().zip(&mut figures) {
@@ -122,8 +134,14 @@ fn measure(arguments: &Arguments, link: &str) -> Result<()> {
         }
     }
     let mut out = io::stdout();
-    let other = if arguments.siw { "siw" } else { "TCP" };
-    writeln!(out, "| {link} | {other} | softiw0 | ratio | aim |\n|---|---:|---:|---:|---|")?;
+    let other = if arguments.siw {
+        "siw"
+    } else if is_roce {
+        "UDP"
+    } else {
+        "TCP"
+    };
+    writeln!(out, "| {link} | {other} | {} | ratio | aim |\n|---|---:|---:|---:|---|", arguments.device)?;
     for ((name, _, _, aim), [other, softiw]) in rows.into_iter().zip(figures) {
         let (other, softiw) = (middle(other), middle(softiw));
         let ratio = softiw / other;
@@ -148,16 +166,19 @@ fn measure(arguments: &Arguments, link: &str) -> Result<()> {
 struct Place {
     hosts: Option<Hosts>,
     programs: PathBuf,
+    /// The device of softrnic.
+    device: String,
     /// Whether [`Place::new`] has created devices of siw, which remain after the namespaces are gone.
     has_siw: bool,
 }
 
 impl Place {
-    fn new(link: &str, has_siw: bool) -> Result<Self> {
+    fn new(link: &str, device: &str, has_siw: bool) -> Result<Self> {
+        let device = device.to_owned();
         let programs = env::current_exe()?.parent().context("this program has no folder")?.to_owned();
         if link == "lo" {
             ensure!(!has_siw, "siw needs a network interface: pass an MTU to --links");
-            return Ok(Self { hosts: None, programs, has_siw });
+            return Ok(Self { hosts: None, programs, device, has_siw });
         }
         let hosts = Hosts::new().context("cannot create network namespaces: not permitted; run this as root")?;
         for host in [0, 1] {
@@ -169,7 +190,7 @@ impl Place {
                 ensure!(status.success(), "cannot create siw_{host}: load the module siw");
             }
         }
-        Ok(Self { hosts: Some(hosts), programs, has_siw })
+        Ok(Self { hosts: Some(hosts), programs, device, has_siw })
     }
 
     fn server(&self) -> &str {
@@ -182,7 +203,7 @@ impl Place {
             Some(hosts) => hosts.command(host, program),
             None => Command::new(program),
         };
-        let (library, devices) = if is_siw { ("system", "0") } else { ("softrnic", "softiw0") };
+        let (library, devices) = if is_siw { ("system", "0") } else { ("softrnic", &*self.device) };
         command
             .envs([("RDMA_MUMMY_RDMACM", library), ("SOFTRNIC_DEVICES", devices)])
             .args(options)
@@ -193,8 +214,8 @@ impl Place {
 
     /// Runs a server and its client; returns the client's output.
     fn pair(&self, program: &Path, port: u16, [server, client]: [&str; 2], is_siw: bool) -> Result<String> {
-        // The echo on plain sockets and the latency of stride-perf.
-        let is_latency = client.contains("echo@") || client.contains(" lat ");
+        // Round trips on plain sockets and the latency of stride-perf.
+        let is_latency = ["echo@", "datagram@", " lat "].iter().any(|part| client.contains(part));
         let run = |host: usize, limit: &[&str], words| {
             let processor = host.to_string();
             let pinned = ["taskset", "-c", &processor];
@@ -235,10 +256,9 @@ impl Place {
                 let at = names.split(',').position(|name| name == column).context("no such column")?;
                 Ok(values.split(',').nth(at).context("no value")?.parse::<f64>()? * factor)
             }
-            Way::Echo | Way::Connect => {
-                let what = if matches!(way, Way::Echo) { "echo" } else { "connect" };
-                let (server, client) = (format!("--peer {what}@"), format!("--peer {what}@{host}"));
-                Ok(self.pair(&env::current_exe()?, PORT, [&server, &client], false)?.trim().parse()?)
+            Way::Sockets(what) => {
+                let (server, client) = (format!("--peer {what}@"), format!("--peer {what}@{host} -D {seconds}"));
+                Ok(self.pair(&env::current_exe()?, sockets::PORT, [&server, &client], false)?.trim().parse()?)
             }
             Way::Cmtime(step) => {
                 let client = format!("-s {host} -c {CONNECTIONS}");
@@ -269,20 +289,22 @@ impl Drop for Place {
 struct Server(Child);
 
 impl Server {
-    /// Waits until the network namespace of the server has a listener on the port.
+    /// Waits until the network namespace of the server has a listener on the port of TCP, UDP or the connection manager.
     fn await_listener(&mut self, port: u16) -> Result<()> {
         let started = Instant::now();
         let suffix = format!(":{port:04X}");
         while started.elapsed() < LIMIT {
             ensure!(self.0.try_wait()?.is_none(), "the server ended before its client started");
-            let has_listener = ["tcp", "tcp6"].iter().any(|table| {
-                let table = fs::read_to_string(format!("/proc/{}/net/{table}", self.0.id())).unwrap_or_default();
-                table.lines().any(|line| {
-                    let words: Vec<&str> = line.split_whitespace().take(4).collect();
-                    // The state 0A is LISTEN.
-                    matches!(words[..], [_, local, _, "0A"] if local.ends_with(&suffix))
-                })
-            });
+            let table = |name| fs::read_to_string(format!("/proc/{}/net/{name}", self.0.id())).unwrap_or_default();
+            let is_of_cm = |line: &str| line.contains("@softrnic/1/cm/") && line.contains(&format!("/{port}/"));
+            let has_listener = table("unix").lines().any(is_of_cm)
+                || ["tcp", "tcp6", "udp"].into_iter().any(|name| {
+                    table(name).lines().any(|line| {
+                        let words: Vec<&str> = line.split_whitespace().take(4).collect();
+                        // The state 0A is LISTEN; 07 is that of a UDP socket.
+                        matches!(words[..], [_, local, _, "0A" | "07"] if local.ends_with(&suffix))
+                    })
+                });
             if has_listener {
                 return Ok(());
             }
@@ -320,43 +342,4 @@ fn processors() -> Result<f64> {
     // Fields 16 and 17 of proc(5); the text begins at field 3.
     let ticks = fields.split_whitespace().skip(13).take(2).map(str::parse::<f64>).sum::<Result<f64, _>>()?;
     Ok(ticks / TICKS_PER_SECOND)
-}
-
-/// One side of a row on plain sockets: a server if the text after `@` is empty, else its client.
-fn peer(side: &str) -> Result<()> {
-    let (what, host) = side.split_once('@').context("a side is WHAT@HOST")?;
-    let mut bytes = [0; 64];
-    if host.is_empty() {
-        let listener = TcpListener::bind(("0.0.0.0", PORT))?;
-        // The standard library's backlog of 128 loses connections of a burst.
-        rustix::net::listen(&listener, 1024)?;
-        let count = if what == "echo" { 1 } else { CONNECTIONS };
-        let mut sockets = (0..count).map(|_| Ok(listener.accept()?.0)).collect::<Result<Vec<_>>>()?;
-        let socket = &mut sockets[count - 1];
-        socket.set_nodelay(true)?;
-        loop {
-            match socket.read_exact(&mut bytes) {
-                Ok(()) => socket.write_all(&bytes)?,
-                Err(_) => return Ok(()),
-            }
-        }
-    }
-    let begun = Instant::now();
-    let mut out = io::stdout();
-    if what == "connect" {
-        let sockets = (0..CONNECTIONS).map(|_| Ok(TcpStream::connect((host, PORT))?)).collect::<Result<Vec<_>>>()?;
-        writeln!(out, "{}", begun.elapsed().as_secs_f64() * 1e3)?;
-        drop(sockets);
-        return Ok(());
-    }
-    let mut socket = TcpStream::connect((host, PORT))?;
-    socket.set_nodelay(true)?;
-    let mut times = Vec::new();
-    for _ in 0..ROUND_TRIPS {
-        let begun = Instant::now();
-        socket.write_all(&bytes)?;
-        socket.read_exact(&mut bytes)?;
-        times.push(begun.elapsed().as_secs_f64() * 1e6 / 2.0);
-    }
-    Ok(writeln!(out, "{}", middle(times))?)
 }
