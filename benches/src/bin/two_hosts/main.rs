@@ -30,7 +30,8 @@ struct Arguments {
     /// Rounds of all rows
     #[arg(short = 'n', long, value_name = "N", default_value_t = 3)]
     rounds: usize,
-    /// Links between the hosts: the MTU of a veth pair, or `lo` for this host
+    /// Links between the hosts: the MTU of a veth pair, `lo` for this host, or `bad` for a cable that delays each frame by
+    /// 5 ms and drops 1 %
     #[arg(short, long, value_name = "LINKS", value_delimiter = ',', default_value = "1500,9000,lo")]
     links: Vec<String>,
     /// The device of softrnic: `softiw0` is compared with TCP, `softroce0` with UDP
@@ -102,9 +103,18 @@ const ROCE_ROWS: [Row; 6] = [
     ("1,000 connections (TCP), ms", Way::Sockets("connect"), Way::Cmtime("connect"), 1.5),
 ];
 
+/// The rows of a bad cable.
+const BAD_ROWS: [Row; 2] = [
+    ("write 64 KiB, Gb/s", Way::Iperf("-l 64K -C cubic"), Way::Stride("write bw -s 64K", GBPS, 1.0), 0.5),
+    ("read 1 MiB, Gb/s", Way::Iperf("-l 1M -C cubic"), Way::Stride("read bw -s 1M -t 16", GBPS, 1.0), 0.5),
+];
+
 /// The aims for a comparison with siw, by the end of the row's name; other rows have none.
 const SIW_AIMS: [(&str, f64); 2] = [("Gb/s", 2.0), ("us", 1.0)];
 
+/// The delay of a bad cable in each direction, and how many of 1,000 frames it drops.
+const BAD_DELAY: Duration = Duration::from_millis(5);
+const BAD_LOST: u64 = 10;
 const CONNECTIONS: usize = 1000;
 /// The time limit of a program.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -121,7 +131,11 @@ fn measure(arguments: &Arguments, link: &str) -> Result<()> {
     let is_roce = arguments.device.starts_with("softroce");
     ensure!(!(is_roce && arguments.siw), "siw is compared with softiw0 only");
     let place = Place::new(link, &arguments.device, arguments.siw)?;
-    let rows = if is_roce { &ROCE_ROWS[..] } else { &ROWS };
+    let rows = match link {
+        "bad" => &BAD_ROWS[..],
+        _ if is_roce => &ROCE_ROWS,
+        _ => &ROWS,
+    };
     let rows: Vec<&Row> = rows.iter().filter(|row| row.0.contains(&arguments.only)).collect();
     let mut figures = vec![[const { Vec::new() }; 2]; rows.len()];
     for _ in 0..arguments.rounds {
@@ -136,7 +150,7 @@ fn measure(arguments: &Arguments, link: &str) -> Result<()> {
     let mut out = io::stdout();
     let other = if arguments.siw {
         "siw"
-    } else if is_roce {
+    } else if is_roce && link != "bad" {
         "UDP"
     } else {
         "TCP"
@@ -180,7 +194,9 @@ impl Place {
             ensure!(!has_siw, "siw needs a network interface: pass an MTU to --links");
             return Ok(Self { hosts: None, programs, device, has_siw });
         }
-        let hosts = Hosts::new().context("cannot create network namespaces: not permitted; run this as root")?;
+        let hosts = if link == "bad" { Hosts::with_bad_cable(BAD_DELAY, BAD_LOST) } else { Hosts::new() };
+        let hosts = hosts.context("cannot create network namespaces: not permitted; run this as root")?;
+        let link = if link == "bad" { "1500" } else { link };
         for host in [0, 1] {
             let status = hosts.command(host, "ip").args(["link", "set", "v0", "mtu", link]).status()?;
             ensure!(status.success(), "cannot set the MTU {link}");
