@@ -29,14 +29,14 @@ impl Mad {
     /// Reads a MAD. The status is ignored, because the messages of the class have errors of their own.
     pub(super) fn read(bytes: &[u8]) -> Result<Self, Malformed> {
         let bytes: &[u8; LENGTH] = bytes.try_into().map_err(|_| Malformed("a MAD does not have 256 bytes"))?;
-        if field::<0, _, LENGTH>(bytes) != START {
+        if field(At::<0>, bytes) != START {
             return Err(Malformed("a MAD has another class, version or method"));
         }
         Ok(Self {
-            transaction: u64::from_be_bytes(field::<8, _, LENGTH>(bytes)),
-            attribute: u16::from_be_bytes(field::<16, _, LENGTH>(bytes)),
-            modifier: u32::from_be_bytes(field::<20, _, LENGTH>(bytes)),
-            body: field::<HEADER, _, LENGTH>(bytes),
+            transaction: u64::from_be_bytes(field(At::<8>, bytes)),
+            attribute: u16::from_be_bytes(field(At::<16>, bytes)),
+            modifier: u32::from_be_bytes(field(At::<20>, bytes)),
+            body: field(At::<HEADER>, bytes),
         })
     }
 
@@ -51,8 +51,12 @@ impl Mad {
     }
 }
 
+/// The offset of a field. The compiler checks it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct At<const AT: usize>;
+
 /// Returns the field at the offset `AT`.
-pub(super) fn field<const AT: usize, const N: usize, const ALL: usize>(bytes: &[u8; ALL]) -> [u8; N] {
+pub(super) fn field<const AT: usize, const N: usize, const ALL: usize>(_: At<AT>, bytes: &[u8; ALL]) -> [u8; N] {
     const { assert!(AT + N <= ALL, "a field is in its message") };
     std::array::from_fn(|index| bytes[AT + index])
 }

@@ -2,6 +2,7 @@
 
 use super::body::{Body, bits};
 use super::{Ids, Malformed, Subject};
+use crate::net::roce::mad::At;
 
 /// The rejection of a message (REJ).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,18 +59,18 @@ impl Rej {
         Ok(Self {
             ids: Ids::read(body),
             subject: Subject::of_byte(body.byte::<8>()),
-            reason: u16::from_be_bytes(body.get::<10, _>()),
-            information: Information::new(bits(body.byte::<9>(), 1, 0x7f), body.get::<12, _>())?,
-            private: body.get::<84, _>(),
+            reason: u16::from_be_bytes(body.get(At::<10>)),
+            information: Information::new(bits(body.byte::<9>(), 1, 0x7f), body.get(At::<12>))?,
+            private: body.get(At::<84>),
         })
     }
 
     pub(super) fn body(&self) -> Body {
         let mut body = self.ids.body();
-        body.put::<8, _>([self.subject.byte(), self.information.length() << 1]);
-        body.put::<10, _>(self.reason.to_be_bytes());
-        body.put::<12, _>(self.information.bytes());
-        body.put::<84, _>(self.private);
+        body.put(At::<8>, [self.subject.byte(), self.information.length() << 1]);
+        body.put(At::<10>, self.reason.to_be_bytes());
+        body.put(At::<12>, self.information.bytes());
+        body.put(At::<84>, self.private);
         body
     }
 }

@@ -2,6 +2,7 @@
 
 use super::body::{Body, bits};
 use super::{Ece, Ids};
+use crate::net::roce::mad::At;
 
 /// The reply that accepts a connection (REP).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +51,7 @@ impl Rep {
             rnr_retry_count: bits(counts, 5, 7),
             has_srq: bits(counts, 4, 1) != 0,
             guid: body.long::<28>(),
-            private: body.get::<36, _>(),
+            private: body.get(At::<36>),
         }
     }
 
@@ -59,14 +60,14 @@ impl Rep {
         let [_, high, middle, low] = self.ece.vendor.to_be_bytes();
         body.put_word::<8>(self.qkey);
         body.put_word24::<12>(self.qp_number);
-        body.put::<15, _>([high]);
-        body.put::<19, _>([middle]);
+        body.put(At::<15>, [high]);
+        body.put(At::<19>, [middle]);
         body.put_word24::<20>(self.starting_psn);
-        body.put::<23, _>([low, self.responder_resources, self.initiator_depth]);
+        body.put(At::<23>, [low, self.responder_resources, self.initiator_depth]);
         let flags = self.ack_delay << 3 | (self.failover & 3) << 1 | u8::from(self.has_flow_control);
-        body.put::<26, _>([flags, self.rnr_retry_count << 5 | u8::from(self.has_srq) << 4]);
+        body.put(At::<26>, [flags, self.rnr_retry_count << 5 | u8::from(self.has_srq) << 4]);
         body.put_long::<28>(self.guid);
-        body.put::<36, _>(self.private);
+        body.put(At::<36>, self.private);
         body
     }
 }

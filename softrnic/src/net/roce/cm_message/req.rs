@@ -2,6 +2,7 @@
 
 use super::Ece;
 use super::body::{Body, bits};
+use crate::net::roce::mad::At;
 use crate::wire::address::Gid;
 
 /// The request of a connection (REQ).
@@ -86,12 +87,12 @@ impl Req {
             starting_psn: body.word24::<44>(),
             retry_count: bits(counts, 0, 7),
             rnr_retry_count: bits(body.byte::<50>(), 0, 7),
-            partition: u16::from_be_bytes(body.get::<48, _>()),
+            partition: u16::from_be_bytes(body.get(At::<48>)),
             mtu: bits(body.byte::<50>(), 4, 0xf),
             max_cm_retries: bits(last, 4, 0xf),
             has_srq: bits(last, 3, 1) != 0,
             path: PrimaryPath::read(body),
-            private: body.get::<140, _>(),
+            private: body.get(At::<140>),
         }
     }
 
@@ -105,16 +106,16 @@ impl Req {
         body.put_long::<16>(self.guid);
         body.put_word::<28>(self.qkey);
         body.put_word24::<32>(self.qp_number);
-        body.put::<35, _>([self.responder_resources]);
-        body.put::<39, _>([self.initiator_depth]);
-        body.put::<43, _>([times]);
+        body.put(At::<35>, [self.responder_resources]);
+        body.put(At::<39>, [self.initiator_depth]);
+        body.put(At::<43>, [times]);
         body.put_word24::<44>(self.starting_psn);
-        body.put::<47, _>([self.local_response_timeout << 3 | self.retry_count & 7]);
-        body.put::<48, _>(self.partition.to_be_bytes());
-        body.put::<50, _>([self.mtu << 4 | self.rnr_retry_count & 7]);
-        body.put::<51, _>([self.max_cm_retries << 4 | u8::from(self.has_srq) << 3 | extended]);
+        body.put(At::<47>, [self.local_response_timeout << 3 | self.retry_count & 7]);
+        body.put(At::<48>, self.partition.to_be_bytes());
+        body.put(At::<50>, [self.mtu << 4 | self.rnr_retry_count & 7]);
+        body.put(At::<51>, [self.max_cm_retries << 4 | u8::from(self.has_srq) << 3 | extended]);
         self.path.put(&mut body);
-        body.put::<140, _>(self.private);
+        body.put(At::<140>, self.private);
         body
     }
 }
@@ -142,8 +143,8 @@ impl TransportService {
 impl PrimaryPath {
     fn read(body: &Body) -> Self {
         Self {
-            local: Gid(body.get::<56, _>()),
-            remote: Gid(body.get::<72, _>()),
+            local: Gid(body.get(At::<56>)),
+            remote: Gid(body.get(At::<72>)),
             flow_label: body.word24::<88>() >> 4,
             packet_rate: bits(body.byte::<91>(), 0, 0x3f),
             traffic_class: body.byte::<92>(),
@@ -155,15 +156,15 @@ impl PrimaryPath {
     }
 
     fn put(&self, body: &mut Body) {
-        body.put::<52, _>(PERMISSIVE_LID);
-        body.put::<54, _>(PERMISSIVE_LID);
-        body.put::<56, _>(self.local.0);
-        body.put::<72, _>(self.remote.0);
+        body.put(At::<52>, PERMISSIVE_LID);
+        body.put(At::<54>, PERMISSIVE_LID);
+        body.put(At::<56>, self.local.0);
+        body.put(At::<72>, self.remote.0);
         body.put_word24::<88>(self.flow_label << 4);
-        body.put::<91, _>([self.packet_rate & 0x3f]);
-        body.put::<92, _>([self.traffic_class]);
-        body.put::<93, _>([self.hop_limit]);
-        body.put::<94, _>([self.service_level << 4 | u8::from(self.is_subnet_local) << 3]);
-        body.put::<95, _>([self.ack_timeout << 3]);
+        body.put(At::<91>, [self.packet_rate & 0x3f]);
+        body.put(At::<92>, [self.traffic_class]);
+        body.put(At::<93>, [self.hop_limit]);
+        body.put(At::<94>, [self.service_level << 4 | u8::from(self.is_subnet_local) << 3]);
+        body.put(At::<95>, [self.ack_timeout << 3]);
     }
 }

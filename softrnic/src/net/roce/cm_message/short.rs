@@ -2,6 +2,7 @@
 
 use super::body::{Body, bits};
 use super::{Ids, Subject};
+use crate::net::roce::mad::At;
 
 /// The announcement of a late response (MRA).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,14 +47,14 @@ impl Mra {
             ids: Ids::read(body),
             subject: Subject::of_byte(body.byte::<8>()),
             timeout: bits(body.byte::<9>(), 3, 0x1f),
-            private: body.get::<10, _>(),
+            private: body.get(At::<10>),
         }
     }
 
     pub(super) fn body(&self) -> Body {
         let mut body = self.ids.body();
-        body.put::<8, _>([self.subject.byte(), self.timeout << 3]);
-        body.put::<10, _>(self.private);
+        body.put(At::<8>, [self.subject.byte(), self.timeout << 3]);
+        body.put(At::<10>, self.private);
         body
     }
 }
@@ -63,12 +64,12 @@ impl Rtu {
     pub(crate) const PRIVATE: usize = 224;
 
     pub(super) fn read(body: &Body) -> Self {
-        Self { ids: Ids::read(body), private: body.get::<8, _>() }
+        Self { ids: Ids::read(body), private: body.get(At::<8>) }
     }
 
     pub(super) fn body(&self) -> Body {
         let mut body = self.ids.body();
-        body.put::<8, _>(self.private);
+        body.put(At::<8>, self.private);
         body
     }
 }
@@ -78,13 +79,13 @@ impl Dreq {
     pub(crate) const PRIVATE: usize = 220;
 
     pub(super) fn read(body: &Body) -> Self {
-        Self { ids: Ids::read(body), remote_qp_number: body.word24::<8>(), private: body.get::<12, _>() }
+        Self { ids: Ids::read(body), remote_qp_number: body.word24::<8>(), private: body.get(At::<12>) }
     }
 
     pub(super) fn body(&self) -> Body {
         let mut body = self.ids.body();
         body.put_word24::<8>(self.remote_qp_number);
-        body.put::<12, _>(self.private);
+        body.put(At::<12>, self.private);
         body
     }
 }
@@ -94,12 +95,12 @@ impl Drep {
     pub(crate) const PRIVATE: usize = 224;
 
     pub(super) fn read(body: &Body) -> Self {
-        Self { ids: Ids::read(body), private: body.get::<8, _>() }
+        Self { ids: Ids::read(body), private: body.get(At::<8>) }
     }
 
     pub(super) fn body(&self) -> Body {
         let mut body = self.ids.body();
-        body.put::<8, _>(self.private);
+        body.put(At::<8>, self.private);
         body
     }
 }

@@ -3,6 +3,7 @@
 use super::body::Body;
 use super::rej::Information;
 use super::{Ece, Malformed};
+use crate::net::roce::mad::At;
 
 /// The request for the QP of a service (SIDR_REQ).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,18 +35,18 @@ impl SidrReq {
     pub(super) fn read(body: &Body) -> Self {
         Self {
             request_id: body.word::<0>(),
-            partition: u16::from_be_bytes(body.get::<4, _>()),
+            partition: u16::from_be_bytes(body.get(At::<4>)),
             service: body.long::<8>(),
-            private: body.get::<16, _>(),
+            private: body.get(At::<16>),
         }
     }
 
     pub(super) fn body(&self) -> Body {
         let mut body = Body::ZERO;
         body.put_word::<0>(self.request_id);
-        body.put::<4, _>(self.partition.to_be_bytes());
+        body.put(At::<4>, self.partition.to_be_bytes());
         body.put_long::<8>(self.service);
-        body.put::<16, _>(self.private);
+        body.put(At::<16>, self.private);
         body
     }
 }
@@ -55,7 +56,7 @@ impl SidrRep {
     pub(crate) const PRIVATE: usize = 136;
 
     pub(super) fn read(body: &Body, options: u32) -> Result<Self, Malformed> {
-        let [high, middle] = body.get::<6, _>();
+        let [high, middle] = body.get(At::<6>);
         let low = body.byte::<11>();
         Ok(Self {
             request_id: body.word::<0>(),
@@ -64,8 +65,8 @@ impl SidrRep {
             qp_number: body.word24::<8>(),
             service: body.long::<12>(),
             qkey: body.word::<20>(),
-            information: Information::new(body.byte::<5>(), body.get::<24, _>())?,
-            private: body.get::<96, _>(),
+            information: Information::new(body.byte::<5>(), body.get(At::<24>))?,
+            private: body.get(At::<96>),
         })
     }
 
@@ -73,13 +74,13 @@ impl SidrRep {
         let mut body = Body::ZERO;
         let [_, high, middle, low] = self.ece.vendor.to_be_bytes();
         body.put_word::<0>(self.request_id);
-        body.put::<4, _>([self.status, self.information.length(), high, middle]);
+        body.put(At::<4>, [self.status, self.information.length(), high, middle]);
         body.put_word24::<8>(self.qp_number);
-        body.put::<11, _>([low]);
+        body.put(At::<11>, [low]);
         body.put_long::<12>(self.service);
         body.put_word::<20>(self.qkey);
-        body.put::<24, _>(self.information.bytes());
-        body.put::<96, _>(self.private);
+        body.put(At::<24>, self.information.bytes());
+        body.put(At::<96>, self.private);
         body
     }
 }
