@@ -111,7 +111,7 @@ pub(crate) fn send(socket: impl AsFd, to: &Name, bytes: &[u8], control: &Control
     message.msg_iov = &raw mut part;
     message.msg_iovlen = 1;
     message.msg_control = control.bytes.as_ptr().cast_mut().cast();
-    message.msg_controllen = control.length;
+    message.msg_controllen = control.length as _;
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
     // SAFETY: the message contains pointers to memory of the given lengths, which the kernel only reads.
     let sent = unsafe { libc::sendmsg(socket.as_fd().as_raw_fd(), &raw const message, flags) };
@@ -169,14 +169,14 @@ impl Received {
             header.msg_iov = part.write(libc::iovec { iov_base: data.as_mut_ptr().cast(), iov_len: data.len() });
             header.msg_iovlen = 1;
             header.msg_control = head.control.bytes.as_mut_ptr().cast();
-            header.msg_controllen = SPACE;
+            header.msg_controllen = SPACE as _;
         }
         let flags = flags | libc::MSG_DONTWAIT;
         // SAFETY: each of the messages contains pointers to memory of the given lengths, which `self` owns and lends to
         // nothing else, and which may be written.
         let count = unsafe {
             let descriptor = socket.as_fd().as_raw_fd();
-            libc::recvmmsg(descriptor, messages.as_mut_ptr(), COUNT as u32, flags, ptr::null_mut())
+            libc::recvmmsg(descriptor, messages.as_mut_ptr(), COUNT as u32, flags as _, ptr::null_mut())
         };
         let count = match usize::try_from(count).map_err(|_| last()) {
             Ok(count) => count,
@@ -186,7 +186,7 @@ impl Received {
         for (head, message) in self.heads.iter_mut().zip(&messages).take(count) {
             head.length = (message.msg_len as usize).min(LENGTH);
             head.name.length = message.msg_hdr.msg_namelen;
-            head.control.length = message.msg_hdr.msg_controllen.min(SPACE);
+            head.control.length = SPACE.min(message.msg_hdr.msg_controllen as _);
             head.is_truncated = message.msg_hdr.msg_flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC) != 0;
         }
         self.count = count;
@@ -235,7 +235,7 @@ mod tests {
         control.push(1, 2, &[3, 4, 5]);
         let mut message = empty_message();
         message.msg_control = control.bytes.as_mut_ptr().cast();
-        message.msg_controllen = control.length;
+        message.msg_controllen = control.length as _;
         // SAFETY: the message contains one control message, with three bytes of data.
         let (header, data, space) = unsafe {
             let header = libc::CMSG_FIRSTHDR(&raw const message);
