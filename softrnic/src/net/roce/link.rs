@@ -454,3 +454,15 @@ pub(super) fn append(payload: Payload<'_>, length: u32, to: &mut Vec<u8>) -> Res
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn idle_connection_takes_little_memory() {
+        // The queues of a new connection have no memory.
+        let bytes = size_of::<Link>() + size_of::<(Requests, Responses)>();
+        assert!(bytes <= 2048, "{bytes} bytes");
+    }
+}

@@ -5,6 +5,7 @@
 //! - `packet`: the headers of a packet
 //! - `icrc`: the check sum of a packet, which covers parts of the IP header
 //! - `psn`, `line`: packet sequence numbers, and what the packets of a connection have in common
+//! - `spare`: buffers that are used again
 //! - `window`: how many packets may be in flight
 //! - `requests`: the requester's side of a reliable connection
 //! - `assembly`, `responses`: the responder's side
@@ -42,5 +43,6 @@ mod responses;
 #[cfg(test)]
 mod simulator;
 pub(crate) mod socket;
+mod spare;
 mod unreliable;
 mod window;

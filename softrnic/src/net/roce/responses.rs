@@ -10,6 +10,7 @@ use super::assembly::{Assembly, Current};
 use super::line::{Emit, Line};
 use super::packet::{Acknowledgement, Body, Nak, Packet, Place, Range, Syndrome};
 use super::psn::{before, distance};
+use super::spare::Spare;
 use crate::wire::message::{Refusal, Reply, Request};
 use crate::wire::operation::Operation;
 use crate::wire::packet::{MAX_NUMBER, Part, Response, ResponseKind, psn_after};
@@ -59,7 +60,7 @@ pub(super) struct Responses {
     out: VecDeque<Out>,
     buffered: usize,
     /// Buffers that later responses reuse.
-    spare: Vec<Vec<u8>>,
+    spare: Spare,
     pub(super) counts: Counts,
 }
 
@@ -151,7 +152,7 @@ impl Responses {
             is_acknowledgement_due: false,
             out: VecDeque::new(),
             buffered: 0,
-            spare: Vec::new(),
+            spare: Spare::new(MAX_SPARE),
             counts: Counts::default(),
         }
     }
@@ -287,8 +288,7 @@ impl Responses {
         if self.buffered >= BUFFER_LIMIT {
             return Err(Stuck::Full);
         }
-        let mut bytes = self.spare.pop().unwrap_or_default();
-        bytes.clear();
+        let mut bytes = self.spare.take();
         read(&mut bytes)?;
         let mut messages = self.messages;
         if let Some(pending) = self.pending.iter_mut().find(|pending| pending.psn == psn) {
@@ -463,11 +463,13 @@ impl Responses {
                         (data.at, data.sent) = (end, data.sent + payload.len());
                         self.buffered -= payload.len();
                     }
-                    self.spare.push(std::mem::take(&mut data.bytes));
-                    self.spare.truncate(MAX_SPARE);
+                    self.spare.keep(std::mem::take(&mut data.bytes));
                 }
             }
             self.out.pop_front();
+        }
+        if self.pending.is_empty() {
+            self.spare.rest(&mut self.out);
         }
         // The responses to the pending messages acknowledge those before them.
         if self.is_acknowledgement_due && self.pending.is_empty() && self.refused.is_none() {

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use super::line::{Emit, Line};
 use super::psn::distance;
+use super::spare::Spare;
 use super::window::Window;
 use crate::wire::message::Reply;
 use crate::wire::packet::{MAX_PAYLOAD, Part, psn_after};
@@ -24,6 +25,8 @@ const BUFFER_LIMIT: usize = 2 << 20;
 /// A read asks for at most this part of the window in one packet, so that its data does not overrun the receive buffer.
 const READ_SHARE: i32 = 2;
 
+/// The maximum number of buffers that are kept for later parts.
+const MAX_SPARE: usize = 64;
 /// Reports of a loss within this time are one.
 const REPORT: Duration = Duration::from_micros(500);
 
@@ -61,7 +64,7 @@ pub(super) struct Requests {
     /// When packets are sent again without an acknowledgement.
     deadline: Option<Instant>,
     /// Buffers that later parts reuse.
-    spare: Vec<Vec<u8>>,
+    spare: Spare,
     /// How many packets were sent again.
     pub(super) retransmitted: u64,
 }
@@ -104,7 +107,7 @@ impl Requests {
             timed: None,
             last_ask: 0,
             deadline: None,
-            spare: Vec::new(),
+            spare: Spare::new(MAX_SPARE),
             retransmitted: 0,
         }
     }
@@ -132,8 +135,7 @@ impl Requests {
             return Err(Stuck::Full);
         }
         let request = &part.request;
-        let mut payload = self.spare.pop().unwrap_or_default();
-        payload.clear();
+        let mut payload = self.spare.take();
         read(&mut payload)?;
         self.buffered += payload.len();
         if part.offset == 0 {
@@ -256,11 +258,10 @@ impl Requests {
                 message.removed += 1;
                 if let Some(part) = message.parts.pop_front() {
                     self.buffered -= part.len();
-                    self.spare.push(part);
+                    self.spare.keep(part);
                 }
             }
         }
-        self.spare.truncate(64);
     }
 
     /// Handles the loss of the packet `psn` or of the response to it: sends all packets from it on again, once. If they
@@ -329,9 +330,11 @@ impl Requests {
         let message = self.messages.pop_front()?;
         for part in message.parts {
             self.buffered -= part.len();
-            self.spare.push(part);
+            self.spare.keep(part);
         }
-        self.spare.truncate(64);
+        if self.messages.is_empty() {
+            self.spare.rest(&mut self.messages);
+        }
         Some((psn, attempt, reply))
     }
 
