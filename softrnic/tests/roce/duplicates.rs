@@ -1,5 +1,7 @@
 //! Requests that arrive again: the device executes none of them twice, and answers each (section 9.7.5).
 
+use rdma_mummy_sys::*;
+
 use crate::packet::*;
 use crate::peer::Peer;
 
@@ -66,6 +68,30 @@ fn duplicate_read_of_other_memory_is_dropped() {
         peer.send(&packet(READ, 100).reth(reth.0, reth.1, reth.2));
     }
     peer.exchange(&[small], &[data]);
+    peer.close();
+}
+
+/// The peer has all data, and its program has allowed this one to end the access. A packet that was late must not end the
+/// connection.
+#[test]
+fn duplicate_read_of_memory_that_is_gone_is_dropped() {
+    let mut peer = Peer::new();
+    peer.side.receive(1, &mut [peer.side.piece(0, 64)]);
+    let address = peer.side.address() + 100;
+    // SAFETY: the buffer outlives the region, and nothing else uses these bytes.
+    let region = unsafe {
+        let place = peer.side.buffer.as_mut_ptr().add(100).cast();
+        ibv_reg_mr(peer.side.pd, place, 8, ibv_access_flags::IBV_ACCESS_REMOTE_READ.0 as i32)
+    };
+    assert!(!region.is_null());
+    // SAFETY: the region exists.
+    let read = packet(READ, 100).reth(address, unsafe { (*region).rkey }, 8);
+    peer.exchange(std::slice::from_ref(&read), &[packet(READ_ONLY, 100).aeth(ACK, 1).payload([0; 8])]);
+    // SAFETY: nothing else uses the region.
+    assert_eq!(unsafe { ibv_dereg_mr(region) }, 0);
+    let send = packet(SEND_ONLY, 101).payload(*b"later").asks();
+    peer.exchange(&[read, send], &[acknowledgement(101, ACK, 2)]);
+    assert_eq!(peer.side.done(1).byte_len, 5);
     peer.close();
 }
 
