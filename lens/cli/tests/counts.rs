@@ -42,7 +42,7 @@ const COUNTS: &str = "echo some counts > \"${LENS_COUNT%/*}/$$-1\"";
 fn signals_to_the_group_reach_the_program_once() {
     let folder = Folder::new();
     let program =
-        "trap 'echo hup' HUP; trap 'echo usr2' USR2; trap 'exit 7' USR1; echo ready; while :; do sleep 0.01; done";
+        "trap 'echo alarm' ALRM; trap 'echo usr2' USR2; trap 'exit 7' USR1; echo ready; while :; do sleep 0.01; done";
     let mut command = counted(&folder, &[], program);
     let mut lens = command.process_group(0).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let mut output = BufReader::new(lens.stdout.take().unwrap());
@@ -60,8 +60,8 @@ fn signals_to_the_group_reach_the_program_once() {
     // The second time, with another witness.
     for _ in 0..2 {
         send(process, libc::SIGSTOP);
-        send(-process, libc::SIGHUP);
-        assert_eq!(line(), "hup\n");
+        send(-process, libc::SIGALRM);
+        assert_eq!(line(), "alarm\n");
         send(-process, libc::SIGUSR2);
         assert_eq!(line(), "usr2\n");
         send(process, libc::SIGCONT);
