@@ -123,7 +123,9 @@ fn killed_starter_leaves_no_command_that_ignores_sigterm() {
     let command = "a:trap '' TERM; echo $$ > outer; (echo $(exec sh -c 'echo $PPID') > inner; \
                    while :; do sleep 0.1; done)";
     for signal in [Signal::KILL, Signal::TERM] {
-        let mut starter = place.command("rdpipe", [command, "b:cat"]).stdin(Stdio::piped()).spawn().unwrap();
+        let errors = fs::File::create(place.path("errors")).unwrap();
+        let mut starter = place.command("rdpipe", [command, "b:cat"]);
+        let mut starter = starter.stdin(Stdio::piped()).stderr(errors).spawn().unwrap();
         let until = Instant::now() + Duration::from_secs(60);
         let pid = |name: &str| {
             let text = fs::read_to_string(place.path(name)).ok()?;
@@ -133,7 +135,9 @@ fn killed_starter_leaves_no_command_that_ignores_sigterm() {
             if let (Some(outer), Some(inner)) = (pid("outer"), pid("inner")) {
                 break [outer, inner];
             }
-            assert!(Instant::now() < until && starter.try_wait().unwrap().is_none(), "the command does not start");
+            let said = || fs::read_to_string(place.path("errors"));
+            let ended = starter.try_wait().unwrap();
+            assert!(Instant::now() < until && ended.is_none(), "the command does not start: {ended:?} {:?}", said());
             std::thread::sleep(Duration::from_millis(10));
         };
         rustix::process::kill_process(Pid::from_child(&starter), signal).unwrap();
