@@ -7,6 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use sideway_tests::child::{self, Ended, Program, example};
+use sideway_tests::completion_log::FILE;
 use sideway_tests::device;
 use sideway_tests::hosts::Hosts;
 use sideway_tests::interface::CHANGE_NETWORK;
@@ -54,7 +55,7 @@ fn verbs_and_connections_behave_as_on_other_devices() {
     ] {
         command.args(["--skip", skipped]);
     }
-    command.env(device::TEST_DEVICE, DEVICE).env(softrnic::DEVICES_VARIABLE, DEVICE);
+    command.env(device::TEST_DEVICE, DEVICE).env(softrnic::DEVICES_VARIABLE, DEVICE).env_remove(FILE);
     let ended = child::run(command, LIMIT);
     assert!(ended.status.success(), "{}\n{}", ended.status, ended.output);
     let passed = ended.output.lines().filter(|line| line.starts_with("test ") && line.ends_with(" ok")).count();
