@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::ipc::{self, Peers, Processes};
 use crate::net::iwarp::engine::Engine;
+use crate::net::roce::counters::Counters;
 use crate::net::roce::engine::Engine as RoceEngine;
 use crate::qp::registry::{QpRegistry, ToQueuePairs, Transports};
 use crate::sys::fork::PerProcess;
@@ -50,6 +51,16 @@ static HAS_ROCE: AtomicBool = AtomicBool::new(false);
 pub(crate) fn roce() -> &'static RoceEngine {
     HAS_ROCE.store(true, Ordering::Relaxed);
     ROCE.get()
+}
+
+/// Returns the counters of the RoCEv2 devices, or of the connection of one QP.
+pub(crate) fn roce_counters(number: Option<u32>) -> Option<Counters> {
+    match (Roce.begun(), number) {
+        (Some(engine), Some(number)) => engine.counters_of(number),
+        (Some(engine), None) => Some(engine.counters()),
+        (None, Some(_)) => None,
+        (None, None) => Some(Counters::new()),
+    }
 }
 
 /// Enables QPs to reach other processes and hosts. Other processes see no effect until a QP has a number.

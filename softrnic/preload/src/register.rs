@@ -128,7 +128,8 @@ impl Devices for SoftDevices {
     }
 
     fn run(&self, command: &str) -> Result<(), String> {
-        command.parse::<Command>().map_err(|error| error.to_string())?.run().map_err(|error| error.to_string())
+        let command = command.parse::<Command>().map_err(|error| error.to_string())?;
+        command.run().map(drop).map_err(|error| error.to_string())
     }
 }
 

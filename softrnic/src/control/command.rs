@@ -38,6 +38,10 @@ pub enum Action {
     Refuse(u32, Refusal),
     /// `qp NUMBER fatal`: [`QueuePair::break_down`].
     BreakDown(u32),
+    /// `counters`: [`Device::counters`]. Without a device, it applies to the RoCEv2 devices.
+    Counters,
+    /// `qp NUMBER counters`: [`QueuePair::counters`].
+    CountersOf(u32),
 }
 
 /// A fault as a text: the words of the [`Action`], and then optionally `on` and the name of a device. Without a name, it
@@ -51,20 +55,30 @@ pub struct Command {
 }
 
 impl Command {
-    /// Executes the command.
+    /// Executes the command. Returns the counters as a text, and an empty text after other commands.
     ///
     /// # Errors
     ///
     /// The [`Error`](enum@super::Error) of the first device that fails.
-    pub fn run(&self) -> Result<(), Error> {
+    pub fn run(&self) -> Result<String, Error> {
         let named = self.device.as_deref().map(Device::named).transpose()?;
         let pair = |number| named.map_or_else(|| QueuePair::numbered(number), |device| device.queue_pair(number));
         match self.action {
-            Action::Fail(number, status) => return pair(number).map(|pair| pair.fail(status)),
-            Action::Refuse(number, refusal) => return pair(number).map(|pair| pair.refuse(refusal)),
-            Action::BreakDown(number) => return pair(number).map(|pair| pair.break_down()),
-            _ => {}
+            Action::Fail(number, status) => pair(number)?.fail(status),
+            Action::Refuse(number, refusal) => pair(number)?.refuse(refusal),
+            Action::BreakDown(number) => pair(number)?.break_down(),
+            Action::CountersOf(number) => return Ok(pair(number)?.counters()?.to_string()),
+            Action::Counters => {
+                let device = named.or_else(|| Device::all().find(|device| device.is_roce()));
+                return Ok(device.map_or_else(|| Device::named("softroce0"), Ok)?.counters()?.to_string());
+            }
+            _ => self.run_on(named)?,
         }
+        Ok(String::new())
+    }
+
+    /// Executes a command for one device, or for all.
+    fn run_on(&self, named: Option<Device>) -> Result<(), Error> {
         let needs_connections = matches!(self.action, Action::Cut(_) | Action::Corrupt);
         let mut devices = named.map_or_else(|| Device::all().collect(), |device| vec![device]);
         if needs_connections && named.is_none() && devices.iter().any(|device| device.is_iwarp()) {
@@ -82,7 +96,7 @@ impl Command {
             Action::Memory(limit) => device.limit_memory(limit),
             Action::Cut(time) => device.cut(time),
             Action::Corrupt => device.corrupt(),
-            Action::Fail(..) | Action::Refuse(..) | Action::BreakDown(_) => Ok(()),
+            _ => Ok(()),
         });
         each.fold(Ok(()), Result::and)
     }
@@ -102,6 +116,7 @@ impl FromStr for Command {
             ("cut", |words| time(words).map(Action::Cut)),
             ("corrupt", |_| Ok(Action::Corrupt)),
             ("memory", memory),
+            ("counters", |_| Ok(Action::Counters)),
             ("qp", queue_pair),
         ])?(&mut words)?;
         let device = match words.0.next() {
@@ -213,6 +228,7 @@ fn queue_pair(words: &mut Words<'_>) -> Result<Action, ParseError> {
             words.choose(&reasons).map(|refusal| Action::Refuse(number, refusal))
         }),
         ("fatal", |_, number| Ok(Action::BreakDown(number))),
+        ("counters", |_, number| Ok(Action::CountersOf(number))),
     ])?;
     rest(words, number)
 }
@@ -264,6 +280,8 @@ mod tests {
             ("qp 7 fail rem_op", Action::Fail(7, ibv_wc_status::IBV_WC_REM_OP_ERR)),
             ("qp 7 refuse access", Action::Refuse(7, Refusal::Access)),
             ("qp 7 fatal", Action::BreakDown(7)),
+            ("counters", Action::Counters),
+            ("qp 0x7 counters", Action::CountersOf(7)),
         ];
         for (text, action) in actions {
             assert_eq!(parsed(text), Ok((action, None)), "{text}");

@@ -1,4 +1,5 @@
-//! Faults of devices, for tests: a port goes down, a device is removed.
+//! Faults of devices, for tests: a port goes down, a device is removed. [`Device::counters`] shows what has happened on a
+//! network.
 //!
 //! A fault has the consequences that it has with a NIC: asynchronous events, failed requests and connections. It applies
 //! to the devices of this process. A peer in another process notices it as it would notice a fault of another host.
@@ -27,6 +28,7 @@ use thiserror::Error;
 
 pub use self::command::{Action, Command, ParseError};
 pub use self::socket::CONTROL_VARIABLE;
+pub use crate::net::roce::counters::Counters;
 use crate::qp::registry::QpRegistry;
 use crate::verbs::async_event::AsyncEvent;
 use crate::verbs::context::raise;
@@ -198,6 +200,20 @@ impl Device {
         if is_own { Ok(pair) } else { Err(Error::OtherDevice { number, name: self.name() }) }
     }
 
+    /// Returns the counters of all RoCEv2 devices of the process, which share a UDP port.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoCounters`] if it is another device.
+    pub fn counters(self) -> Result<Counters, Error> {
+        let counters = self.is_roce().then(|| wiring::roce_counters(None)).flatten();
+        counters.ok_or_else(|| Error::NoCounters { of: format!("device {}", self.name()) })
+    }
+
+    fn is_roce(self) -> bool {
+        self.0.device().kind().fabric == Fabric::Roce
+    }
+
     fn is_iwarp(self) -> bool {
         self.0.device().kind().fabric == Fabric::Iwarp
     }
@@ -267,6 +283,16 @@ impl QueuePair {
         });
     }
 
+    /// Returns the counters of the connection of the queue pair.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoCounters`] if the queue pair belongs to another device than a RoCEv2 device, or is not connected.
+    pub fn counters(&self) -> Result<Counters, Error> {
+        let number = self.0.number();
+        wiring::roce_counters(Some(number)).ok_or_else(|| Error::NoCounters { of: format!("queue pair {number}") })
+    }
+
     /// Moves the queue pair to the error state, flushes its requests, and raises `IBV_EVENT_QP_FATAL`.
     pub fn break_down(&self) {
         self.0.end_by_fault(true);
@@ -310,6 +336,12 @@ pub enum Error {
     NotIwarp {
         /// The name of the device.
         name: String,
+    },
+    /// The device or the queue pair has no counters.
+    #[error("{of} has no counters; only RoCEv2 devices, such as softroce0, and their connected queue pairs do")]
+    NoCounters {
+        /// The device or the queue pair.
+        of: String,
     },
     /// The device cannot arrive, because it was not removed.
     #[error("device {name} is present; remove it first")]

@@ -22,7 +22,7 @@ use crate::sys::unpoisoned;
 
 /// Name of the environment variable that contains the folder of the control sockets. If it is set, each process that
 /// opens a soft device listens on the Unix socket `FOLDER/PID`. A line on the socket is a [`Command`], and the reply is the
-/// line `ok`, or `error: ` with the reason. The folder is created with the mode 0700, and must be accessible to this user
+/// line `ok`, `ok: ` with the counters, or `error: ` with the reason. The folder is created with the mode 0700, and must be accessible to this user
 /// only.
 pub const CONTROL_VARIABLE: &str = "SOFTRNIC_CONTROL";
 
@@ -171,7 +171,11 @@ fn answer(client: &Descriptor, text: &mut Vec<u8>) -> bool {
             Ok(command) => command.run().map_err(|error| error.to_string()),
             Err(error) => Err(error.to_string()),
         };
-        let reply = reply.map_or_else(|error| format!("error: {error}\n"), |()| "ok\n".to_owned());
+        let reply = match reply {
+            Ok(text) if text.is_empty() => "ok\n".to_owned(),
+            Ok(text) => format!("ok: {text}\n"),
+            Err(error) => format!("error: {error}\n"),
+        };
         if rustix::net::send(client, reply.as_bytes(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL).is_err() {
             return false;
         }

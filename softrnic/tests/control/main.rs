@@ -22,7 +22,7 @@ const SEND: ibv_wr_opcode = ibv_wr_opcode::IBV_WR_SEND;
 /// Executes a command.
 fn command(text: &str) {
     let command: Command = text.parse().unwrap_or_else(|error| panic!("{text}: {error}"));
-    assert_eq!(command.run(), Ok(()), "{text}");
+    assert_eq!(command.run(), Ok(String::new()), "{text}");
 }
 
 /// Takes the next asynchronous event of a context.

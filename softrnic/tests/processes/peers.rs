@@ -342,7 +342,7 @@ fn messages_in_flight_survive_a_port_that_is_down_for_a_moment() {
         for command in ["port down", "port up"] {
             match round % 2 {
                 0 => assert_eq!(other.execute(&format!("control {command}")), "done"),
-                _ => assert_eq!(command.parse::<softrnic::control::Command>().unwrap().run(), Ok(())),
+                _ => assert_eq!(command.parse::<softrnic::control::Command>().unwrap().run(), Ok(String::new())),
             }
         }
     }
@@ -385,7 +385,7 @@ fn slow_device_sends_all_messages_in_order() {
     }
     let (side, mut other) = connected("rc");
     for text in ["delay 2ms", "rate 100000000"] {
-        assert_eq!(text.parse::<softrnic::control::Command>().unwrap().run(), Ok(()));
+        assert_eq!(text.parse::<softrnic::control::Command>().unwrap().run(), Ok(String::new()));
     }
     for id in 0..16 {
         assert_eq!(other.execute(&format!("receive {id} 0 100000")), "done");

@@ -10,6 +10,8 @@ mod common;
 mod acknowledgements;
 mod atomics;
 mod attacks;
+mod congestion;
+mod counters;
 mod duplicates;
 mod invalid;
 mod keys;

@@ -2,9 +2,15 @@
 
 #![allow(clippy::unwrap_used, reason = "a panic in a helper fails the test")]
 
+use std::env;
+use std::ffi::CString;
+use std::fs::File;
 use std::iter;
 use std::mem::zeroed;
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::thread;
 use std::time::Instant;
 
 use rdma_mummy_sys::*;
@@ -24,12 +30,61 @@ pub(crate) const DEVICE_PSN: u32 = 200;
 /// The code of the time after which the peer may repeat a message without a receive.
 pub(crate) const MIN_RNR_TIMER: u8 = 13;
 
+/// The variable that names another device and its address, and an address in a network namespace and its name, separated by
+/// spaces: the tests then run with this device, and with the peer in the namespace.
+const DEVICE_AND_PEER: &str = "SOFTRNIC_TEST_ROCE";
+
 /// A reliable connection between a QP of the device and a socket of the test.
 #[derive(Debug)]
 pub(crate) struct Peer {
     pub(crate) side: Side,
     socket: UdpSocket,
+    place: Place,
     address: Ipv4Addr,
+}
+
+/// Where the device and the peer are.
+#[derive(Debug)]
+struct Place {
+    /// The address of the device.
+    device: Ipv4Addr,
+    /// The first address of the peer, and its network namespace. The next address is that of other peers.
+    namespace: Option<(Ipv4Addr, String)>,
+}
+
+impl Place {
+    /// Opens the device.
+    fn open() -> (*mut ibv_context, Self) {
+        let Ok(named) = env::var(DEVICE_AND_PEER) else {
+            assert_eq!(softrnic::Builder::new().device("softroce0").register(), Ok(()));
+            return (opened(c"softroce0"), Self { device: Ipv4Addr::LOCALHOST, namespace: None });
+        };
+        let words: Vec<_> = named.split(' ').collect();
+        let &[name, device, peer, namespace] = &words[..] else { panic!("{DEVICE_AND_PEER}: {named}") };
+        let (device, peer) = (device.parse().unwrap(), peer.parse().unwrap());
+        let context = opened(&CString::new(name).unwrap());
+        (context, Self { device, namespace: Some((peer, namespace.to_owned())) })
+    }
+
+    /// Returns a socket of a peer, and its address, which no other running test has, because the thread has no other one.
+    fn bound(&self, is_other: bool) -> (UdpSocket, Ipv4Addr) {
+        let Some((address, namespace)) = &self.namespace else {
+            // SAFETY: the call has no conditions.
+            let [_, b, c, d] = unsafe { libc::gettid() }.to_be_bytes();
+            let first = if is_other { 0x80 } else { 0x40 };
+            let address = Ipv4Addr::new(127, first | b & 0x3f, c, d);
+            return (bound(address), address);
+        };
+        let address = Ipv4Addr::from(address.to_bits() + u32::from(is_other));
+        let enter = || {
+            let namespace = File::open(Path::new("/run/netns").join(namespace)).unwrap();
+            // SAFETY: the descriptor is open.
+            assert_eq!(unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) }, 0);
+            bound(address)
+        };
+        // A socket stays in the namespace of the thread that has created it.
+        (thread::scope(|scope| scope.spawn(enter).join()).unwrap(), address)
+    }
 }
 
 /// The parameters of a connection.
@@ -56,13 +111,6 @@ impl Default for Options {
     }
 }
 
-/// Returns an address of the loopback interface that no other running test has, because the thread has no other one.
-fn own_address(first: u8) -> Ipv4Addr {
-    // SAFETY: the call has no conditions.
-    let [_, b, c, d] = unsafe { libc::gettid() }.to_be_bytes();
-    Ipv4Addr::new(127, first | b & 0x3f, c, d)
-}
-
 /// Returns a socket of the port of RoCEv2.
 fn bound(address: Ipv4Addr) -> UdpSocket {
     let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None).unwrap();
@@ -82,12 +130,11 @@ impl Peer {
     }
 
     pub(crate) fn with(options: Options) -> Self {
-        assert_eq!(softrnic::Builder::new().device("softroce0").register(), Ok(()));
-        let context = opened(c"softroce0");
+        let (context, place) = Place::open();
         let setup = Setup { bytes: options.bytes, access: options.access, ..Setup::default() };
         let side = Side::new(context, setup);
-        let address = own_address(0x40);
-        let peer = Self { side, socket: bound(address), address };
+        let (socket, address) = place.bound(false);
+        let peer = Self { side, socket, place, address };
         peer.connect(options);
         peer
     }
@@ -107,7 +154,7 @@ impl Peer {
         (attr.max_dest_rd_atomic, attr.min_rnr_timer) = (options.depth, MIN_RNR_TIMER);
         (attr.ah_attr.is_global, attr.ah_attr.port_num) = (1, 1);
         attr.ah_attr.grh.dgid = ibv_gid { raw: self.address.to_ipv6_mapped().octets() };
-        (attr.ah_attr.grh.sgid_index, attr.ah_attr.grh.hop_limit) = (self.loopback(), 64);
+        (attr.ah_attr.grh.sgid_index, attr.ah_attr.grh.hop_limit) = (self.gid_index(), 64);
         let ready = mask::IBV_QP_STATE.0
             | mask::IBV_QP_AV.0
             | mask::IBV_QP_PATH_MTU.0
@@ -128,17 +175,17 @@ impl Peer {
         assert_eq!(self.side.modify(&mut attr, send), 0);
     }
 
-    /// The index of the GID of 127.0.0.1.
-    fn loopback(&self) -> u8 {
-        let is_loopback = |index: &u8| {
+    /// The index of the GID of the device's address.
+    fn gid_index(&self) -> u8 {
+        let is_own = |index: &u8| {
             // SAFETY: the context is open, and all bytes of a GID are valid.
             unsafe {
                 let mut found: ibv_gid = zeroed();
                 ibv_query_gid(self.side.context, 1, (*index).into(), &raw mut found) == 0
-                    && found.raw == Ipv4Addr::LOCALHOST.to_ipv6_mapped().octets()
+                    && found.raw == self.place.device.to_ipv6_mapped().octets()
             }
         };
-        (0..=255).find(is_loopback).expect("the device has the address of the loopback interface")
+        (0..=255).find(is_own).expect("the device has its address")
     }
 
     pub(crate) fn send(&self, packet: &Packet) {
@@ -147,20 +194,27 @@ impl Peer {
 
     /// Sends bytes from the BTH to the padding, with their ICRC.
     pub(crate) fn send_bytes(&self, bytes: &[u8]) {
-        let sum = icrc(self.address, Ipv4Addr::LOCALHOST, 0, bytes);
+        let sum = icrc(self.address, self.place.device, 0, bytes);
         self.send_datagram(&[bytes, &sum].concat());
     }
 
     /// Sends a datagram, which contains the ICRC.
     pub(crate) fn send_datagram(&self, bytes: &[u8]) {
-        assert_eq!(self.socket.send_to(bytes, (Ipv4Addr::LOCALHOST, PORT)).unwrap(), bytes.len());
+        assert_eq!(self.socket.send_to(bytes, (self.place.device, PORT)).unwrap(), bytes.len());
+    }
+
+    /// Sends a packet that a router has marked because of congestion.
+    pub(crate) fn send_marked(&self, packet: &Packet) {
+        sockopt::set_ip_tos(&self.socket, 3).unwrap();
+        self.send(packet);
+        sockopt::set_ip_tos(&self.socket, 0).unwrap();
     }
 
     /// Sends a packet from another address.
     pub(crate) fn send_elsewhere(&self, packet: &Packet) {
-        let (address, bytes) = (own_address(0x80), packet.bytes(self.side.number()));
-        let sum = icrc(address, Ipv4Addr::LOCALHOST, 0, &bytes);
-        bound(address).send_to(&[&bytes[..], &sum].concat(), (Ipv4Addr::LOCALHOST, PORT)).unwrap();
+        let ((socket, address), bytes) = (self.place.bound(true), packet.bytes(self.side.number()));
+        let sum = icrc(address, self.place.device, 0, &bytes);
+        socket.send_to(&[&bytes[..], &sum].concat(), (self.place.device, PORT)).unwrap();
     }
 
     /// Waits for the next packet of the device.
@@ -169,16 +223,36 @@ impl Peer {
         self.receive(true).expect("the device sends a packet")
     }
 
+    /// Waits for the next packet of the device, and returns the byte of its IP header with the DSCP and ECN.
+    pub(crate) fn next_type_of_service(&self) -> u8 {
+        sockopt::set_ip_recvtos(&self.socket, true).unwrap();
+        let (mut bytes, mut control) = ([0_u8; 64], [0_u64; 8]);
+        // SAFETY: zero is valid for numbers and null pointers; the buffers outlive the call, and the control messages that
+        // the kernel has written are in the second one, which is aligned for them.
+        unsafe {
+            let mut piece = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
+            let mut message: libc::msghdr = zeroed();
+            (message.msg_iov, message.msg_iovlen) = (&raw mut piece, 1);
+            message.msg_control = control.as_mut_ptr().cast();
+            message.msg_controllen = size_of_val(&control) as _;
+            assert!(libc::recvmsg(self.socket.as_raw_fd(), &raw mut message, 0) > 0);
+            let first = libc::CMSG_FIRSTHDR(&raw const message);
+            assert!(!first.is_null() && (*first).cmsg_type == libc::IP_TOS);
+            *libc::CMSG_DATA(first)
+        }
+    }
+
     /// Returns the next packet of the device. Returns `None` if there is none, but only after a time if `waits` is set.
     fn receive(&self, waits: bool) -> Option<Packet> {
         let mut bytes = [0; 8192];
         self.socket.set_nonblocking(!waits).unwrap();
         let (length, source) = self.socket.recv_from(&mut bytes).ok()?;
-        assert_eq!(source, (Ipv4Addr::LOCALHOST, PORT).into());
+        assert_eq!(source.ip(), self.place.device);
         let (bytes, sum) = bytes[..length].split_last_chunk().unwrap();
         // The kernel numbers the segments of a batch.
-        let is_right = |number: u16| icrc(Ipv4Addr::LOCALHOST, self.address, number, bytes) == *sum;
-        assert!((0..128).any(is_right), "wrong ICRC: {bytes:x?}");
+        let is_right = |number: u16| icrc(self.place.device, self.address, number, bytes) == *sum;
+        // The kernel's device uses any number.
+        assert!(self.place.namespace.is_some() || (0..128).any(is_right), "wrong ICRC: {bytes:x?}");
         Some(Packet::read(bytes, NUMBER))
     }
 
@@ -213,7 +287,7 @@ impl Peer {
                 return (done, packets);
             }
             assert!(start.elapsed() < LONG, "timed out waiting for a completion");
-            std::thread::yield_now();
+            thread::yield_now();
         }
     }
 

@@ -9,7 +9,7 @@ pub(crate) const HELP: &str = "\
 Run an RDMA program with softrnic, a software NIC for any Linux machine
 
 Usage: softrnic-run [OPTIONS] COMMAND [ARGUMENT]...
-       softrnic-run --control PID FAULT...
+       softrnic-run --control PID COMMAND...
 
 The program finds the device soft0 after the system's devices. softrnic-run
 installs nothing and does not change the program.
@@ -18,8 +18,8 @@ Options:
       --libraries  Replace libibverbs.so.1 and librdmacm.so.1 [default: preload]
                    For machines without them
       --no-devices Add no devices, for a library with other uses: see lens
-      --control PID  Send a fault to a running process, such as `port down`
-                   Needs SOFTRNIC_CONTROL here and there
+      --control PID  Send a command to a running process: a fault, such as
+                   `port down`, or `counters`; needs SOFTRNIC_CONTROL in both
   -h, --help       Print help
   -V, --version    Print version
 

@@ -22,9 +22,13 @@ pub(crate) fn send(process: u32, command: &str) -> Result<(), Refusal> {
     };
     let path = Path::new(&folder).join(process.to_string());
     let reply = ask(&path, command, TIMEOUT).map_err(|error| refusal(process, &path, &error))?;
-    match reply.trim_end() {
-        "ok" => Ok(()),
-        error => Err(Refusal::new(FAILED, error.trim_start_matches("error: "))),
+    let reply = reply.trim_end();
+    match reply.strip_prefix("ok") {
+        Some(text) => {
+            text.trim_start_matches(": ").split_whitespace().for_each(|counter| println!("{counter}"));
+            Ok(())
+        }
+        None => Err(Refusal::new(FAILED, reply.trim_start_matches("error: "))),
     }
 }
 

@@ -14,6 +14,7 @@ use rdma_mummy_sys::program::Held;
 use rustix::event::epoll;
 use rustix::io::Errno;
 
+use super::counters::Counters;
 use super::datagrams::{self, Datagrams};
 use super::link::{Ends, Link};
 use super::management::{self, Arrived, Inbox};
@@ -27,6 +28,7 @@ use crate::sys::socket_set::{Reason, SocketSet, yield_if_empty};
 use crate::sys::thread::{Next, Place, Reactor, Task};
 use crate::sys::unpoisoned;
 use crate::wire::address::Gid;
+use crate::wire::operation::Service;
 use crate::wire::packet::{BLOCK, MULTICAST_NUMBER};
 use crate::wire::transport::{Carrier, Deliver, Sockets};
 
@@ -48,6 +50,8 @@ pub(crate) struct Engine {
     /// Held while `udp` and `sockets` are set.
     starting: Mutex<()>,
     links: RwLock<BTreeMap<u32, Arc<Link>>>,
+    /// The counters of links that were removed, and of packets that belong to no link.
+    counters: Mutex<Counters>,
     has_started: AtomicBool,
     /// Held while packets are delivered, so that their order is preserved.
     receiving: Mutex<Option<Receiving>>,
@@ -82,6 +86,7 @@ impl Engine {
             sockets: OnceLock::new(),
             starting: Mutex::new(()),
             links: RwLock::new(BTreeMap::new()),
+            counters: Mutex::new(Counters::new()),
             has_started: AtomicBool::new(false),
             receiving: Mutex::new(None),
             batches: Mutex::new(Vec::new()),
@@ -146,6 +151,7 @@ impl Engine {
             hop_limit: path.hop_limit,
             flow_label: path.flow_label,
         };
+        let route = if ends.service == Service::UnreliableConnection { route } else { route.with_ecn() };
         let link = Link::new(self, udp.header(&route), ends);
         unpoisoned(self.links.write()).insert(ends.number, Arc::clone(&link));
         Ok(link)
@@ -200,7 +206,30 @@ impl Engine {
 
     /// Removes the connection of a QP.
     pub(super) fn forget(&self, number: u32) {
-        unpoisoned(self.links.write()).remove(&number);
+        let mut links = unpoisoned(self.links.write());
+        if let Some(link) = links.remove(&number) {
+            *unpoisoned(self.counters.lock()) += link.counters();
+        }
+    }
+
+    /// Returns the counters of all connections that the process has had.
+    pub(crate) fn counters(&self) -> Counters {
+        let links = unpoisoned(self.links.read());
+        let mut counters = *unpoisoned(self.counters.lock());
+        links.values().for_each(|link| counters += link.counters());
+        if let Some(udp) = self.udp.get() {
+            counters += udp.counters();
+        }
+        counters
+    }
+
+    /// Returns the counters of the connection of a QP.
+    pub(crate) fn counters_of(&self, number: u32) -> Option<Counters> {
+        Some(self.link(number)?.counters())
+    }
+
+    fn discard(&self) {
+        unpoisoned(self.counters.lock()).discarded += 1;
     }
 
     fn link(&self, number: u32) -> Option<Arc<Link>> {
@@ -378,11 +407,11 @@ impl Engine {
             Ok(found) => found,
             Err(error) => {
                 rdma_mummy_sys::log!(debug, "dropped a packet: {error:?}");
-                return;
+                return self.discard();
             }
         };
         if packet.partition & PARTITION != PARTITION {
-            return;
+            return self.discard();
         }
         if let Transport::Datagram { key, source } = packet.transport {
             if packet.destination == management::NUMBER {
@@ -391,9 +420,9 @@ impl Engine {
             return datagrams::arrived(self.deliver, arrival, &packet, payload, (key, source));
         }
         let last = touched.last().filter(|link| link.number() == packet.destination).cloned();
-        let Some(link) = last.clone().or_else(|| self.link(packet.destination)) else { return };
+        let Some(link) = last.clone().or_else(|| self.link(packet.destination)) else { return self.discard() };
         if !link.accepts(packet.transport) || !link.is_between(arrival.source, arrival.destination) {
-            return;
+            return self.discard();
         }
         link.arrived(&packet, payload, arrival.is_marked());
         if last.is_none() && !touched.iter().any(|known| Arc::ptr_eq(known, &link)) {

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::counters::Counters;
 use super::engine::Engine;
 use super::line::Line;
 use super::packet::{Body, Packet, Transport};
@@ -77,6 +78,7 @@ struct State {
     /// When the peer was last notified of congestion, and whether it must be.
     notified: Option<Instant>,
     must_notify: bool,
+    counters: Counters,
 }
 
 /// For which messages there was no space.
@@ -131,6 +133,7 @@ impl Link {
             scheduled: None,
             notified: None,
             must_notify: false,
+            counters: Counters::new(),
         };
         Arc::new_cyclic(|this| Self {
             engine,
@@ -179,6 +182,8 @@ impl Link {
         if state.is_ended {
             return;
         }
+        state.counters.ecn_marked += u64::from(is_marked);
+        state.counters.cnp_handled += u64::from(matches!(packet.body, Body::Congestion));
         state.must_notify |= is_marked && state.notified.is_none_or(|last| now - last >= NOTIFICATIONS);
         let verdict = match &mut state.machine {
             Machine::Unreliable(machine) => {
@@ -207,6 +212,16 @@ impl Link {
             }
             Verdict::Again(part) => self.engine.deliver().again(&part, &carrier),
         }
+    }
+
+    pub(super) fn counters(&self) -> Counters {
+        let state = self.state();
+        let mut counters = state.counters;
+        if let Machine::Reliable(machine) = &state.machine {
+            counters += machine.0.counters;
+            counters += machine.1.counters;
+        }
+        counters
     }
 
     /// Handles that this host has dropped packets, perhaps of this peer.
@@ -324,6 +339,7 @@ impl Link {
         };
         if std::mem::take(&mut state.must_notify) {
             state.notified = Some(now);
+            state.counters.cnp_sent += 1;
             emit(&Packet::congestion(self.ends.destination), &[]);
         }
         match &mut state.machine {

@@ -5,7 +5,7 @@
 //! - `packet`: the headers of a packet
 //! - `icrc`: the check sum of a packet, which covers parts of the IP header
 //! - `psn`, `line`: packet sequence numbers, and what the packets of a connection have in common
-//! - `spare`: buffers that are used again
+//! - `spare`: buffers that are used again; `counters`: what has happened
 //! - `window`: how many packets may be in flight
 //! - `requests`: the requester's side of a reliable connection
 //! - `assembly`, `responses`: the responder's side
@@ -26,6 +26,7 @@
 mod assembly;
 pub(crate) mod cm_message;
 pub(crate) mod connect;
+pub(crate) mod counters;
 mod datagrams;
 pub(crate) mod engine;
 #[cfg(any(test, fuzzing))]

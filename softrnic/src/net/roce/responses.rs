@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use super::assembly::{Assembly, Current};
+use super::counters::Counters;
 use super::line::{Emit, Line};
 use super::packet::{Acknowledgement, Body, Nak, Packet, Place, Range, Syndrome};
 use super::psn::{before, distance};
@@ -61,15 +62,7 @@ pub(super) struct Responses {
     buffered: usize,
     /// Buffers that later responses reuse.
     spare: Spare,
-    pub(super) counts: Counts,
-}
-
-/// Counters of what has arrived, as NICs have them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Counts {
-    pub(super) out_of_sequence: u64,
-    pub(super) duplicates: u64,
-    pub(super) not_ready: u64,
+    pub(super) counters: Counters,
 }
 
 /// A message that was delivered to the QP.
@@ -153,7 +146,7 @@ impl Responses {
             out: VecDeque::new(),
             buffered: 0,
             spare: Spare::new(MAX_SPARE),
-            counts: Counts::default(),
+            counters: Counters::new(),
         }
     }
 
@@ -195,7 +188,7 @@ impl Responses {
 
     /// Handles a packet that arrives before an earlier one.
     fn missing(&mut self, packet: &Packet, now: Instant) {
-        self.counts.out_of_sequence += 1;
+        self.counters.out_of_sequence += 1;
         let is_new = match self.gap {
             None => true,
             Some(reported) => packet.asks && now.saturating_duration_since(reported) >= REPORT_AGAIN,
@@ -220,7 +213,7 @@ impl Responses {
 
     /// Handles a packet that has arrived before.
     fn again(&mut self, packet: &Packet) -> Verdict {
-        self.counts.duplicates += 1;
+        self.counters.duplicate_requests += 1;
         let psn = packet.psn;
         match packet.body {
             Body::Read(range) => {
@@ -316,7 +309,7 @@ impl Responses {
             Reply::Done { original } => self.done(psn, original),
             Reply::NotReady { timer } => {
                 if let Some(restart) = self.return_to(psn) {
-                    self.counts.not_ready += 1;
+                    self.counters.rnr_nak_sent += 1;
                     self.is_not_ready = true;
                     self.answer(restart, Syndrome::NotReady(timer));
                 }

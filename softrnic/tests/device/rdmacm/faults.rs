@@ -5,7 +5,7 @@ use crate::child::is_alone;
 
 fn command(text: &str) {
     let command: softrnic::control::Command = text.parse().unwrap();
-    assert_eq!(command.run(), Ok(()), "{text}");
+    assert_eq!(command.run(), Ok(String::new()), "{text}");
 }
 
 /// Connects two identifiers with QPs.

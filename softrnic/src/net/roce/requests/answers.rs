@@ -116,11 +116,15 @@ impl Requests {
                 }
             }
             Syndrome::Nak(Nak::Sequence) => {
+                self.counters.sequence_naks += 1;
                 let (end, _) = until(psn);
                 self.advance(end, now);
                 self.lost(self.oldest, true, now);
             }
-            Syndrome::NotReady(timer) => self.failed(psn, Reply::NotReady { timer }, until(psn), now),
+            Syndrome::NotReady(timer) => {
+                self.counters.rnr_nak_received += 1;
+                self.failed(psn, Reply::NotReady { timer }, until(psn), now);
+            }
             Syndrome::Nak(nak) => self.failed(psn, Reply::Refused(refusal(nak)), until(psn), now),
         }
     }

@@ -11,6 +11,7 @@ mod packet;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use super::counters::Counters;
 use super::line::{Emit, Line};
 use super::psn::distance;
 use super::spare::Spare;
@@ -65,8 +66,7 @@ pub(super) struct Requests {
     deadline: Option<Instant>,
     /// Buffers that later parts reuse.
     spare: Spare,
-    /// How many packets were sent again.
-    pub(super) retransmitted: u64,
+    pub(super) counters: Counters,
 }
 
 /// A request with responses of its own.
@@ -108,7 +108,7 @@ impl Requests {
             last_ask: 0,
             deadline: None,
             spare: Spare::new(MAX_SPARE),
-            retransmitted: 0,
+            counters: Counters::new(),
         }
     }
 
@@ -182,7 +182,7 @@ impl Requests {
             let is_answered = message.has_answer();
             let after = psn_after(self.next, packets);
             if distance(self.ever_sent, self.next) < 0 {
-                self.retransmitted += 1;
+                self.counters.retransmits += 1;
             } else if self.timed.is_none() && packet.asks {
                 self.timed = Some((packet.psn, now));
             }
@@ -303,6 +303,7 @@ impl Requests {
             self.deadline = None;
             return;
         }
+        self.counters.ack_timeouts += 1;
         self.window.expired();
         self.go_back(self.oldest, now);
         self.deadline = Some(now + self.window.timeout());

@@ -16,6 +16,8 @@ const MAX_BYTES: usize = 65_507;
 const PACKET_SPACE: usize = 4096 + 256;
 /// The bits of the traffic class that routers use to mark packets (RFC 3168).
 const ECN: u8 = 3;
+/// The value of these bits by which the sender announces that it responds to marks, ECT(0).
+const RESPONDS: u8 = 2;
 /// The hop limit of a route without one.
 const HOP_LIMIT: u8 = 64;
 
@@ -25,11 +27,18 @@ pub(crate) struct Route {
     /// An address of this host. The peer compares it with the address that it expects.
     pub(crate) source: Gid,
     pub(crate) destination: Gid,
-    /// The bits for ECN are not sent: this end does not announce that it responds to marks.
+    /// The bits for ECN are not sent, except for those of [`with_ecn`](Self::with_ecn).
     pub(crate) traffic_class: u8,
     /// 0 = default.
     pub(crate) hop_limit: u8,
     pub(crate) flow_label: u32,
+}
+
+impl Route {
+    /// Announces that this end responds to marks of routers.
+    pub(crate) fn with_ecn(self) -> Self {
+        Self { traffic_class: self.traffic_class & !ECN | RESPONDS, ..self }
+    }
 }
 
 /// The batch has no space for the packet. The caller sends it, and adds the packet to an empty batch.
@@ -165,7 +174,9 @@ impl Header {
 
 /// Returns the address and the control messages of datagrams.
 fn header(route: &Route, port: u16) -> (Name, Control) {
-    let traffic_class = i32::from(route.traffic_class & !ECN).to_ne_bytes();
+    let has_ecn = route.traffic_class & ECN == RESPONDS;
+    let traffic_class = if has_ecn { route.traffic_class } else { route.traffic_class & !ECN };
+    let traffic_class = i32::from(traffic_class).to_ne_bytes();
     let hop_limit = i32::from(if route.hop_limit == 0 { HOP_LIMIT } else { route.hop_limit }).to_ne_bytes();
     let mut control = Control::EMPTY;
     let interface = outgoing_interface(route);

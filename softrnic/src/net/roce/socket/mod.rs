@@ -20,13 +20,14 @@ pub(crate) mod tests;
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4, SocketAddrV6};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::io::Errno;
 use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use thiserror::Error;
 
+use crate::net::roce::counters::Counters;
 use crate::net::roce::packet::PORT;
 use crate::sys::addresses;
 use crate::sys::datagram;
@@ -144,6 +145,17 @@ impl Sockets {
     #[cfg(test)]
     pub(crate) fn dropped(&self) -> &Dropped {
         &self.dropped
+    }
+
+    /// Returns the counters of packets that were dropped.
+    pub(crate) fn counters(&self) -> Counters {
+        let Dropped { icrc_errors, malformed, truncated, not_forwarded } = &self.dropped;
+        let value = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let mut counters = Counters::new();
+        counters.icrc_errors = value(icrc_errors);
+        counters.discarded = value(malformed) + value(truncated) + value(not_forwarded);
+        counters.buffer_overflows = self.overflows().into();
+        counters
     }
 
     /// Returns how many datagrams the kernel has dropped because a receive buffer was full. The number wraps around.
