@@ -231,14 +231,14 @@ pub fn run(command: Command, limit: Duration) -> Ended {
     }
 }
 
-/// Starts a server, waits until it listens on the TCP port, runs a client, and waits for both.
+/// Starts a server, waits until it listens on the port of TCP or of the connection manager, runs a client, and waits for both.
 ///
 /// # Panics
 ///
 /// If one of the programs does not end within `limit`.
 #[track_caller]
 pub fn run_both(server: Command, client: Command, port: u16, limit: Duration) -> [Ended; 2] {
-    run_pair(server, client, limit, |server| server.wait_for_port(port))
+    run_pair(server, client, limit, |server| server.wait_for_any_port(port))
 }
 
 /// Runs a server that listens on the port of the connection manager, and a client.

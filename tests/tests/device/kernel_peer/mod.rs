@@ -1,4 +1,11 @@
 //! A device of softrnic and one of the kernel as peers, on two hosts.
+//!
+//! Programs of others run on both, and copies of this test program: `end` starts these, and has what the parts share.
+
+mod connects;
+pub(crate) mod end;
+pub(crate) mod errors;
+mod messages;
 
 use std::env;
 use std::ffi::OsStr;
@@ -60,10 +67,14 @@ impl Peers {
         command
     }
 
-    /// An example, if the words begin with `our`, or one of rdma-core's programs and perftest's.
+    /// An example, if the words begin with `our`, or a program of others. The words `{port}`, `{device}` and `{gid}` stand
+    /// for its arguments; without any of them, these are those of rdma-core's programs and perftest's.
     fn program(&self, peer: Peer, words: &str, port: u16) -> Command {
-        let (is_ours, words) = words.strip_prefix("our ").map_or((false, words), |words| (true, words));
-        let (name, options) = words.split_once(' ').unwrap_or((words, ""));
+        // The GIDs of the IPv4 address. The kernel's first one is that of the link-local address.
+        let (port, gid) = (port.to_string(), if matches!(peer, Peer::Soft) { "0" } else { "1" });
+        let (is_ours, template) = words.strip_prefix("our ").map_or((false, words), |words| (true, words));
+        let words = template.replace("{port}", &port).replace("{device}", self.device(peer)).replace("{gid}", gid);
+        let (name, options) = words.split_once(' ').unwrap_or((&words, ""));
         let mut command = match peer {
             _ if is_ours => self.command(peer, example(name).get_program()),
             Peer::Soft => {
@@ -73,13 +84,14 @@ impl Peers {
             }
             Peer::Kernel => self.command(peer, name),
         };
-        command.args(["-p", &port.to_string()]);
+        if words == template {
+            command.args(["-p", &port]);
+        }
         if name.starts_with("ib_") {
             // perftest chooses its flow control by the device, so the device is named.
             command.args(["-d", self.device(peer)]);
             if !options.contains("-R") {
-                // The GIDs of the IPv4 address. The kernel's first one is that of the link-local address.
-                command.args(["-x", if matches!(peer, Peer::Soft) { "0" } else { "1" }]);
+                command.args(["-x", gid]);
             }
         }
         command.args(options.split_whitespace());

@@ -1,4 +1,4 @@
-//! The two programs of a test with siw: each is a copy of this test program on the device of one host.
+//! The two programs of a test: each is a copy of this test program on the device of one host.
 #![expect(clippy::print_stdout, reason = "the test that started the program reads its output")]
 
 use std::env;
@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use sideway::ibverbs::AccessFlags;
 use sideway::ibverbs::completion::{BasicCompletionQueue, CompletionRecord, PollCompletions, WorkCompletionStatus};
+use sideway::ibverbs::device::{DeviceInfo, TransportType};
 use sideway::ibverbs::device_context::DeviceContext;
 use sideway::ibverbs::protection_domain::ProtectionDomain;
 use sideway::ibverbs::queue_pair::{BasicQueuePair, PostSendGuard, QueuePair};
@@ -134,6 +135,16 @@ pub(super) fn connector() -> Connector {
     connector
 }
 
+/// Whether an end has a device of softrnic.
+pub(super) fn is_soft(end: &End) -> bool {
+    end.context.name().starts_with("soft")
+}
+
+/// Whether an end has an iWARP device, of softrnic or of the kernel.
+pub(super) fn is_iwarp(end: &End) -> bool {
+    end.context.transport_type() == TransportType::IWarp
+}
+
 /// The parameters of both ends.
 pub(super) fn parameters() -> ConnectionParameter {
     let mut parameter = ConnectionParameter::default();
@@ -146,8 +157,8 @@ pub(super) fn parameters() -> ConnectionParameter {
 #[ignore = "is started by other tests"]
 fn plays() {
     let Ok(role) = env::var(ROLE) else { return };
-    let is_soft = device::name().starts_with("soft");
-    let (this, other) = if is_soft { (Peer::Soft, Peer::Kernel) } else { (Peer::Kernel, Peer::Soft) };
+    // Registers the device, if it is softrnic's.
+    device::name();
     static LOGGER: Stderr = Stderr;
     let _ = log::set_logger(&LOGGER);
     log::set_max_level(log::LevelFilter::Debug);
@@ -158,13 +169,13 @@ fn plays() {
             match part.parse() {
                 Ok(count) => messages::receive_all(&listener, count),
                 Err(_) if part == "connects" => connects::accept_all(&listener, connects::COUNT),
-                Err(_) => errors::suffer_all(&listener, this),
+                Err(_) => errors::suffer_all(&listener, part),
             }
         }
         ["connect", part, address] => match part.parse() {
             Ok(count) => messages::send_all(address, count),
             Err(_) if part == "connects" => connects::connect_all(address, connects::COUNT),
-            Err(_) => errors::make_all(address, other),
+            Err(_) => errors::make_all(address, part),
         },
         _ => panic!("unknown role: {role}"),
     }
@@ -172,18 +183,30 @@ fn plays() {
 }
 
 impl Peers {
-    /// Runs a part. `connecting` connects to the other peer. Returns the output of the listening and of the connecting
+    /// Sends messages of all kinds and sizes in both roles; each role sends half of them.
+    #[track_caller]
+    pub(crate) fn exchange(&self, count: usize, limit: Duration) {
+        for connecting in [Peer::Soft, Peer::Kernel] {
+            self.perform(connecting, &(count / 2).to_string(), limit);
+        }
+    }
+
+    /// Runs a part: `connects`, a number of messages, or names of [`errors`]. `connecting` connects to the other peer. Returns the output of the listening and of the connecting
     /// program.
     #[track_caller]
-    pub(super) fn perform(&self, connecting: Peer, part: &str, limit: Duration) -> [Ended; 2] {
+    pub(crate) fn perform(&self, connecting: Peer, part: &str, limit: Duration) -> [Ended; 2] {
         let port = port();
         let listening = if matches!(connecting, Peer::Soft) { Peer::Kernel } else { Peer::Soft };
         let play = |peer, role: &str| -> Command {
             let mut command = self.command(peer, env::current_exe().expect("this program has a path"));
-            command.args(["--exact", "siw::peer::plays", "--include-ignored", "--nocapture", "--test-threads=1"]);
-            if matches!(peer, Peer::Soft) {
-                command.env(device::TEST_DEVICE, "softiw0");
-            }
+            command.args([
+                "--exact",
+                "kernel_peer::end::plays",
+                "--include-ignored",
+                "--nocapture",
+                "--test-threads=1",
+            ]);
+            command.env(device::TEST_DEVICE, self.device(peer));
             command.env(ROLE, format!("{role} {part} {}:{port}", Hosts::ADDRESSES[listening as usize]));
             command
         };

@@ -1,4 +1,4 @@
-//! Connections between softrnic and siw that are set up while both programs poll another connection.
+//! Connections between softrnic and the kernel that are set up while both programs poll another connection.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -7,8 +7,7 @@ use sideway::ibverbs::completion::PollCompletions;
 use sideway::rdmacm::Listener;
 use sideway_tests::connections::LONG;
 
-use super::peer::{End, connector, parameters};
-use super::{LIMIT, Peer, peers};
+use super::end::{End, connector, parameters};
 
 /// The number of connections that are set up one after the other.
 pub(super) const COUNT: usize = 5;
@@ -65,14 +64,4 @@ pub(super) fn connect_all(address: &str, count: usize) {
         let _ = connection.disconnect(Some(LONG)).unwrap_or_else(|error| panic!("{error}"));
     };
     beside_a_poller(connect, finish, count);
-}
-
-#[test]
-#[ignore = "needs the kernel's siw: cargo xtask test --ring softroce"]
-fn connections_are_set_up_while_the_programs_poll() {
-    let Some(peers) = peers() else { return };
-    // If the kernel connects first, the peer's MAC address is not known yet.
-    for connecting in [Peer::Kernel, Peer::Soft] {
-        peers.perform(connecting, "connects", LIMIT);
-    }
 }
