@@ -128,8 +128,8 @@ impl Arguments {
             srq,
             qkey: QKEY,
             flow_control: self.parameters.flow_control,
-            retry_count: self.parameters.retry_count & 7,
-            rnr_retry_count: self.parameters.rnr_retry_count & 7,
+            retry_count: self.parameters.retry_count.min(7),
+            rnr_retry_count: self.parameters.rnr_retry_count.min(7),
             ..Message::new(kind)
         };
         message.with_data_on(fabric, data).ok_or(Errno::INVALID)

@@ -165,7 +165,8 @@ fn parameters(bytes: &[u8]) -> rdma_conn_param {
         responder_resources: 3,
         initiator_depth: 2,
         flow_control: 0,
-        retry_count: 7,
+        // As in the kernel, this is limited to 7.
+        retry_count: 16,
         rnr_retry_count: 5,
         srq: 1,
         qp_num: 0x1234,
@@ -208,7 +209,7 @@ fn descriptor_is_readable_only_with_an_event() {
         assert_eq!((*request.raw).listen_id, listener);
         let got = (*request.raw).param.conn;
         assert_eq!((got.private_data_len, got.qp_num, got.srq, got.rnr_retry_count), (56, 0x1234, 1, 5));
-        assert_eq!((got.initiator_depth, got.responder_resources), (3, 2));
+        assert_eq!((got.initiator_depth, got.responder_resources, got.retry_count), (3, 2, 7));
         assert_eq!(std::slice::from_raw_parts(got.private_data.cast::<u8>(), 6), b"hello\0");
         let mut reply = parameters(b"welcome");
         assert_eq!(rdma_accept(passive, &raw mut reply), 0);
