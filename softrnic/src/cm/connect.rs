@@ -457,6 +457,7 @@ pub(super) unsafe extern "C" fn notify(id: *mut rdma_cm_id, event: ibv_event_typ
         let mut world = world();
         match (event, world.current(id.addr())?.state) {
             (ibv_event_type::IBV_EVENT_COMM_EST, State::Accepted) => {
+                world.has_communicated_on_roce(id.addr());
                 world.established(id.addr());
                 Ok(())
             }

@@ -15,7 +15,7 @@ use crate::cm::{World, device};
 use crate::net::roce::cm_message::{
     AddressHeader, Addresses, Ece, Information, Message, Req, SidrRep, SidrReq, service_of,
 };
-use crate::net::roce::connect::received::{confirmation, rejection};
+use crate::net::roce::connect::received::{confirmation, rejection, unknown_request};
 use crate::net::roce::connect::{Connection, reason};
 use crate::net::roce::management::Arrived;
 use crate::net::roce::socket::Owner as Process;
@@ -161,10 +161,13 @@ impl World {
                 let (engine, block) = (self.roce.engine, number >> COUNTER.trailing_ones());
                 let engine = engine.filter(|engine| !engine.owns(block));
                 let is_passed = engine.is_some_and(|engine| engine.pass_management(Process::Block(block), arrived));
-                if let Message::Dreq(dreq) = message
-                    && !is_passed
-                {
-                    self.respond_to(arrived, transaction, &confirmation(dreq));
+                let response = match message {
+                    Message::Dreq(dreq) => Some(confirmation(dreq)),
+                    Message::Rep(rep) => Some(unknown_request(rep)),
+                    _ => None,
+                };
+                if let Some(response) = response.filter(|_| !is_passed) {
+                    self.respond_to(arrived, transaction, &response);
                 }
             }
         }

@@ -291,13 +291,21 @@ impl World {
         let (connection, now) = (&mut entry.connection, Instant::now());
         match message.kind {
             Kind::Reply => connection.accept(convert::rep(message), now),
-            Kind::ReadyToUse => connection.ready(),
+            Kind::ReadyToUse => connection.ready(now),
             Kind::Reject => connection.reject(message.reason, &message.data, now),
             Kind::Disconnect => connection.disconnect(now),
             Kind::DatagramReply => connection.answer(convert::sidr_rep(entry.service, message), now),
             // The disconnection of the peer was confirmed when it arrived.
             Kind::Disconnected | Kind::Request | Kind::DatagramRequest => {}
         }
+        self.pump(number);
+    }
+
+    /// Ends the wait of an identifier for the confirmation of its peer, which has already sent a message on the connection.
+    pub(super) fn has_communicated_on_roce(&mut self, id: usize) {
+        let Some(attached) = self.id(id).ok().map(|id| id.roce) else { return };
+        let Some((number, entry)) = self.roce.of(id, attached) else { return };
+        entry.connection.has_communicated(Instant::now());
         self.pump(number);
     }
 

@@ -7,6 +7,12 @@
 //! [messages](Connection::next_message) and handles the [events](Connection::next_event).
 //!
 //! A request to disconnect is confirmed at once, so that the peer does not wait for the program of this end.
+//!
+//! A process that is killed does not disconnect. So each end checks from time to time that the other one knows the
+//! connection: it requests to disconnect another QP than the one of the connection. The peer ignores this, as the kernel
+//! does, but if the connection is unknown, the host of the peer confirms the request. If no process of the host uses RoCE
+//! any more, the owner may get an error. So that it trusts no error of a firewall, the check also requests to disconnect
+//! an unknown connection, which any host that uses RoCE confirms.
 
 pub(crate) mod received;
 #[cfg(test)]
@@ -23,6 +29,9 @@ use super::cm_message::{Dreq, Ids, Information, Message, Rej, Rep, Req, Rtu, Sid
 /// interval of the kernel.
 const FIRST_INTERVAL: Duration = Duration::from_millis(100);
 const MAX_INTERVAL: Duration = Duration::from_secs(4);
+/// How often an established connection is checked, and the time for the response.
+const CHECK_INTERVAL: Duration = Duration::from_secs(10);
+const CHECK_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long a message is repeated.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a connection that has ended answers duplicates.
@@ -37,6 +46,7 @@ const LATE: u8 = 21;
 /// The reasons of rejections that this module sends or reads.
 pub(crate) mod reason {
     pub(crate) const TIMEOUT: u16 = 4;
+    pub(crate) const INVALID_ID: u16 = 6;
     pub(crate) const NO_LISTENER: u16 = 8;
     pub(crate) const TRANSPORT: u16 = 9;
     pub(crate) const STALE: u16 = 10;
@@ -103,6 +113,8 @@ pub(crate) struct Connection {
     /// Whether this end has sent REQ.
     is_initiator: bool,
     state: State,
+    /// Whether a response to a check of the established connection may arrive.
+    is_checked: bool,
     /// The message that is repeated, or that is sent again in response to duplicates.
     last: Option<(u64, Message)>,
     interval: Duration,
@@ -123,6 +135,7 @@ impl Connection {
             remote_qp_number: 0,
             is_initiator: false,
             state,
+            is_checked: false,
             last: None,
             interval: FIRST_INTERVAL,
             until: now,
@@ -191,11 +204,22 @@ impl Connection {
     }
 
     /// Confirms that this end is ready, after the peer has accepted.
-    pub(crate) fn ready(&mut self) {
+    pub(crate) fn ready(&mut self, now: Instant) {
         if self.state == State::Replied {
-            self.state = State::Established;
+            self.establish(now);
             self.send_ready();
         }
+    }
+
+    /// Handles that the peer has sent on the connection, so RTU was lost or is late.
+    pub(crate) fn has_communicated(&mut self, now: Instant) {
+        if self.state == State::Accepted {
+            self.establish(now);
+        }
+    }
+
+    fn establish(&mut self, now: Instant) {
+        (self.state, self.deadline) = (State::Established, Some(now + CHECK_INTERVAL));
     }
 
     /// Rejects the peer's request or reply, or withdraws the request of this end.
@@ -234,6 +258,24 @@ impl Connection {
         }
     }
 
+    /// The transaction id of checks of an established connection.
+    fn check_transaction(&self) -> u64 {
+        self.transaction.wrapping_add(2)
+    }
+
+    /// Begins or ends a check of the established connection.
+    fn check(&mut self, now: Instant) {
+        self.is_checked = !self.is_checked;
+        if self.is_checked {
+            let remote_qp_number = self.remote_qp_number ^ 1;
+            for ids in [self.ids, Ids { remote: 0, ..self.ids }] {
+                let dreq = Dreq { ids, remote_qp_number, private: [0; Dreq::PRIVATE] };
+                self.outgoing.push_back((self.check_transaction(), Message::Dreq(dreq)));
+            }
+        }
+        self.deadline = Some(now + if self.is_checked { CHECK_TIMEOUT } else { CHECK_INTERVAL });
+    }
+
     /// Ends the request for the QP of a service, because the program does not need it any more.
     pub(crate) fn withdraw(&mut self) {
         if matches!(self.state, State::Resolving | State::Asked) {
@@ -241,20 +283,26 @@ impl Connection {
         }
     }
 
-    /// Whether this end waits for a response of the peer.
+    /// Whether the next call of [`expired`](Self::expired) sends a message to which the peer may respond, unless the
+    /// connection has timed out.
     pub(crate) fn is_waiting(&self) -> bool {
-        use State::{Accepted, Disconnecting, Requesting, Resolving};
-        matches!(self.state, Requesting { .. } | Accepted | Disconnecting | Resolving)
+        use State::{Accepted, Disconnecting, Established, Requesting, Resolving};
+        match self.state {
+            Requesting { .. } | Accepted | Disconnecting | Resolving => true,
+            Established => !self.is_checked,
+            _ => false,
+        }
     }
 
     /// Handles an error which states that no process of the peer's host uses RoCE. A message that waits for a response
-    /// is not repeated any more, unless its time for a listener has not ended.
+    /// is not repeated any more, unless its time for a listener has not ended. The owner has received no message from
+    /// this host since.
     pub(crate) fn refused(&mut self, now: Instant) {
         let event = match self.state {
             State::Requesting { grace } if now < grace => return,
             State::Requesting { .. } | State::Resolving => Event::Refused,
             State::Accepted => Event::TimedOut,
-            State::Disconnecting => return self.disconnected(now),
+            State::Established | State::Disconnecting => return self.disconnected(now),
             _ => return,
         };
         self.events.push_back(event);
@@ -274,6 +322,7 @@ impl Connection {
         }
         match self.state {
             State::TimeWait | State::Rejected | State::Answered => (self.state, self.deadline) = (State::Closed, None),
+            State::Established => self.check(now),
             _ if now < self.until => {
                 self.outgoing.extend(self.last);
                 self.interval = (self.interval * 2).min(MAX_INTERVAL);

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::{Connection, Event, LATE, RETRY_INTERVAL, State, TIMEOUT, reason};
-use crate::net::roce::cm_message::{Drep, Dreq, Ids, Information, Message, Mra, Rej, Subject};
+use crate::net::roce::cm_message::{Drep, Dreq, Ids, Information, Message, Mra, Rej, Rep, Subject};
 
 /// Returns the confirmation of a request to disconnect. It is sent for unknown connections, too, because the peer
 /// repeats its request otherwise.
@@ -14,9 +14,16 @@ pub(crate) fn confirmation(dreq: &Dreq) -> Message {
 
 /// Returns the rejection of a request for which there is no connection.
 pub(crate) fn rejection(remote: u32, reason: u16) -> Message {
-    let ids = Ids { local: 0, remote };
-    let information = Information::NONE;
-    Message::Rej(Rej { ids, subject: Subject::Req, reason, information, private: [0; Rej::PRIVATE] })
+    rej(Ids { local: 0, remote }, Subject::Req, reason)
+}
+
+/// Returns the rejection of a reply to an unknown request. Its sender would wait for a confirmation otherwise.
+pub(crate) fn unknown_request(rep: &Rep) -> Message {
+    rej(Ids { local: rep.ids.remote, remote: rep.ids.local }, Subject::Rep, reason::INVALID_ID)
+}
+
+fn rej(ids: Ids, subject: Subject, reason: u16) -> Message {
+    Message::Rej(Rej { ids, subject, reason, information: Information::NONE, private: [0; Rej::PRIVATE] })
 }
 
 impl Connection {
@@ -36,11 +43,18 @@ impl Connection {
                 }
                 // RTU was lost.
                 State::Established => self.send_ready(),
-                State::Rejected => self.outgoing.extend(self.last),
+                State::Rejected => {
+                    // The id leads to the process that has the listener. Without it, REJ may only have reached another one.
+                    self.ids.remote = rep.ids.local;
+                    if let Some((_, Message::Rej(rej))) = &mut self.last {
+                        rej.ids = self.ids;
+                    }
+                    self.outgoing.extend(self.last);
+                }
                 _ => {}
             },
             Message::Rtu(rtu) if self.state == State::Accepted && self.has(rtu.ids) => {
-                (self.state, self.deadline) = (State::Established, None);
+                self.establish(now);
                 self.events.push_back(Event::Established);
             }
             Message::Dreq(dreq) if self.has(dreq.ids) && dreq.remote_qp_number == self.qp_number => {
@@ -51,7 +65,11 @@ impl Connection {
                 }
                 self.outgoing.push_back((transaction, confirmation(dreq)));
             }
-            Message::Drep(drep) if self.state == State::Disconnecting && self.has(drep.ids) => self.disconnected(now),
+            Message::Drep(drep) if self.has(drep.ids) => match self.state {
+                State::Disconnecting => self.disconnected(now),
+                State::Established if transaction == self.check_transaction() => self.disconnected(now),
+                _ => {}
+            },
             Message::SidrReq(_) if self.state == State::Answered => self.outgoing.extend(self.last),
             Message::SidrRep(rep) if self.state == State::Resolving => {
                 (self.state, self.deadline) = (State::Closed, None);

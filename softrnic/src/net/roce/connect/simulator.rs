@@ -67,7 +67,7 @@ impl World {
             }
             while let Some(event) = connection.next_event() {
                 if matches!(event, Event::Replied(_)) {
-                    connection.ready();
+                    connection.ready(now);
                 }
                 self.ends[index].events.push(event);
             }

@@ -1,6 +1,6 @@
 use super::*;
 use crate::net::roce::cm_message::{Ece, PrimaryPath, TransportService};
-use crate::net::roce::connect::received::rejection;
+use crate::net::roce::connect::received::{confirmation, rejection, unknown_request};
 use crate::wire::address::Gid;
 
 pub(super) const GUID: u64 = 0x0200_0000_0000_0001;
@@ -83,7 +83,7 @@ fn connected(now: Instant) -> [Connection; 2] {
     pass(&mut other, &mut one, now);
     let ids = Ids { local: OTHER_ID, remote: REQ.local_id };
     assert_eq!(events(&mut one), [Event::Replied(Box::new(Rep { ids, ..REP }))]);
-    one.ready();
+    one.ready(now);
     pass(&mut one, &mut other, now);
     assert_eq!(events(&mut other), [Event::Established]);
     [one, other]
@@ -126,14 +126,29 @@ fn duplicate_reply_gets_the_confirmation_again() {
     let [mut one, mut other] = requested(now);
     other.accept(REP, now);
     pass(&mut other, &mut one, now);
-    one.ready();
+    one.ready(now);
     assert_eq!(messages(&mut one).len(), 1, "RTU is lost");
     let repeated = other.deadline().unwrap();
     other.expired(repeated);
     pass(&mut other, &mut one, repeated);
     pass(&mut one, &mut other, repeated);
     assert_eq!(events(&mut other), [Event::Established]);
-    assert_eq!(other.deadline(), None);
+}
+
+#[test]
+fn reply_is_not_repeated_after_the_peer_has_sent_on_the_connection() {
+    let now = Instant::now();
+    let [mut one, mut other] = requested(now);
+    other.accept(REP, now);
+    pass(&mut other, &mut one, now);
+    one.ready(now);
+    assert_eq!(messages(&mut one).len(), 1, "RTU is lost");
+    other.has_communicated(now);
+    assert_eq!(messages(&mut other), []);
+    assert!(other.deadline().is_some_and(|deadline| deadline > now + MAX_INTERVAL));
+    one.disconnect(now);
+    pass(&mut one, &mut other, now);
+    assert_eq!(events(&mut other), [Event::Disconnected]);
 }
 
 #[test]
@@ -171,6 +186,61 @@ fn withdrawn_request_is_found_without_the_id_of_the_peer() {
     one.reject(reason::TIMEOUT, &[], now);
     pass(&mut one, &mut other, now);
     assert!(matches!(events(&mut other)[..], [Event::Rejected(_)]));
+}
+
+/// Messages without the id of the peer may not reach the process that has the connection.
+#[test]
+fn reply_to_a_withdrawn_request_is_rejected_with_the_id_of_the_peer() {
+    let now = Instant::now();
+    let [mut one, mut other] = requested(now);
+    one.reject(reason::TIMEOUT, &[], now);
+    assert_eq!(messages(&mut one).len(), 1, "REJ is lost");
+    other.accept(REP, now);
+    pass(&mut other, &mut one, now);
+    let rejection = messages(&mut one);
+    let ids = Ids { local: REQ.local_id, remote: OTHER_ID };
+    assert!(matches!(rejection[..], [(_, Message::Rej(rej))] if rej.ids == ids && rej.reason == reason::TIMEOUT));
+    other.received(rejection[0].0, &rejection[0].1, now);
+    assert!(matches!(events(&mut other)[..], [Event::Rejected(_)]) && other.is_closed());
+}
+
+#[test]
+fn reply_to_an_unknown_request_ends_the_connection() {
+    let now = Instant::now();
+    let [_, mut other] = requested(now);
+    other.accept(REP, now);
+    let [(transaction, Message::Rep(rep))] = messages(&mut other)[..] else { panic!("no reply") };
+    other.received(transaction, &unknown_request(&rep), now);
+    assert!(matches!(events(&mut other)[..], [Event::Rejected(ref rej)] if rej.reason == reason::INVALID_ID));
+}
+
+#[test]
+fn established_connection_ends_when_the_peer_does_not_know_it() {
+    let now = Instant::now();
+    let [mut one, mut other] = connected(now);
+    let first = one.deadline().unwrap();
+    assert!(one.is_waiting());
+    one.expired(first);
+    let check = messages(&mut one);
+    let [(transaction, Message::Dreq(dreq)), (_, Message::Dreq(unknown))] = check[..] else { panic!("{check:?}") };
+    assert!(!one.is_waiting() && dreq.remote_qp_number != REP.qp_number);
+    // Any process confirms this one.
+    one.received(transaction, &confirmation(&unknown), first);
+    assert_eq!((unknown.ids.remote, events(&mut one)), (0, vec![]));
+    other.received(transaction, &Message::Dreq(dreq), first);
+    assert_eq!((messages(&mut other), events(&mut other)), (vec![], vec![]), "the peer knows the connection");
+    // The confirmation of a peer that does not. One with another transaction id is forged.
+    let confirmed = confirmation(&dreq);
+    one.received(transaction + 1, &confirmed, first);
+    assert_eq!(events(&mut one), []);
+    one.received(transaction, &confirmed, first);
+    assert_eq!(events(&mut one), [Event::Disconnected]);
+    // Otherwise, the next check follows.
+    let end = other.deadline().unwrap();
+    other.expired(end);
+    assert_eq!(messages(&mut other).len(), 2);
+    other.expired(end + CHECK_TIMEOUT);
+    assert_eq!((messages(&mut other), other.deadline()), (vec![], Some(end + CHECK_TIMEOUT + CHECK_INTERVAL)));
 }
 
 #[test]
@@ -240,7 +310,7 @@ fn host_without_roce_refuses_what_waits_for_it() {
     assert_eq!(events(&mut other), [Event::TimedOut]);
     let [mut one, mut other] = connected(now);
     other.refused(now);
-    assert_eq!(events(&mut other), [], "the error is about an earlier message");
+    assert_eq!(events(&mut other), [Event::Disconnected]);
     one.disconnect(now);
     one.refused(now);
     assert_eq!(events(&mut one), [Event::Disconnected]);
