@@ -48,7 +48,7 @@ impl Host {
     }
 
     /// Returns the listeners that can serve an address. The most specific one is the first.
-    fn listeners(ip: IpAddr) -> [Self; 3] {
+    pub(super) fn listeners(ip: IpAddr) -> [Self; 3] {
         let ip = ip.to_canonical();
         [Self::One(ip), if ip.is_ipv4() { Self::Any4 } else { Self::Any6 }, Self::Any]
     }

@@ -1,15 +1,16 @@
 //! The messages of peers.
 
-use std::net::{IpAddr, SocketAddr, SocketAddrV6};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::time::Instant;
 
 use rdma_mummy_sys::ibv_qp_type;
 
-use super::{Attached, COUNTER, Entry, Owner, convert};
+use super::{Attached, COUNTER, Entry, Owner, convert, max_mtu_code, name};
 use crate::cm::address::gid;
 use crate::cm::id::{Identifier, State};
 use crate::cm::listen::Origin as Arrival;
 use crate::cm::peer::Reason;
+use crate::cm::port::Host;
 use crate::cm::route::HOPS;
 use crate::cm::{World, device};
 use crate::net::roce::cm_message::{
@@ -23,8 +24,11 @@ use crate::net::roce::socket::batch::Route;
 use crate::sys::addresses;
 use crate::wire::transport::Fabric;
 
-/// The codes of path MTUs: 256 to 4096 bytes.
-const MTU_CODES: std::ops::RangeInclusive<u8> = 1..=5;
+/// The codes of the smallest and the largest path MTU: 256 and 4096 bytes.
+const MIN_MTU: u8 = 1;
+const MAX_MTU: u8 = 5;
+/// The maximum number of messages that are handled before other threads get the lock.
+const MAX_ARRIVED: usize = 256;
 
 /// A request of a peer.
 enum Request<'m> {
@@ -117,10 +121,13 @@ fn back(arrived: &Arrived) -> Route {
 }
 
 impl World {
-    /// Handles the messages that have arrived.
-    pub(in crate::cm) fn take_arrived(&mut self) {
-        let Some(engine) = self.roce.engine else { return };
-        while let Some(arrived) = engine.next_management() {
+    /// Handles messages that have arrived. Returns whether there may be more.
+    pub(in crate::cm) fn take_arrived(&mut self) -> bool {
+        let Some(engine) = self.roce.engine else { return false };
+        for _ in 0..MAX_ARRIVED {
+            let Some(arrived) = engine.next_management() else { return false };
+            // So a process of this host uses RoCE.
+            self.roce.probes.remove(&(arrived.destination, arrived.source));
             if device::is_down(Fabric::Roce) {
                 continue;
             }
@@ -129,6 +136,7 @@ impl World {
                 Err(error) => rdma_mummy_sys::log!(debug, "dropped a management datagram: {error:?}"),
             }
         }
+        true
     }
 
     fn arrived(&mut self, arrived: &Arrived, transaction: u64, message: &Message) {
@@ -152,7 +160,7 @@ impl World {
         let Some(number) = number else { return };
         let ends = (arrived.destination, arrived.source);
         match self.roce.all.get_mut(&number) {
-            Some(entry) if (entry.route.source, entry.route.destination) == ends => {
+            Some(entry) if entry.ends() == ends => {
                 entry.connection.received(transaction, message, Instant::now());
                 self.pump(number);
             }
@@ -191,17 +199,21 @@ impl World {
         match self.admit(arrived, transaction, request) {
             Ok(()) => {}
             Err(Refusal::Full) => rdma_mummy_sys::log!(debug, "dropped a connect request: the backlog is full"),
-            Err(Refusal::Rejected(reason::NO_LISTENER)) if self.pass(arrived, request) => {}
+            Err(Refusal::Rejected(reason::NO_LISTENER)) if self.pass(arrived, request) => {
+                self.roce.remember(origin, Instant::now());
+            }
+            Err(Refusal::Rejected(reason::NO_LISTENER)) if self.roce.has_passed(origin, Instant::now()) => {}
             Err(Refusal::Rejected(reason)) => self.respond_to(arrived, transaction, &request.refusal(reason)),
         }
     }
 
-    /// Passes a request to the process that listens for its service. Returns `false` if there is none, or if it is this
-    /// process.
+    /// Passes a request to the process that listens for its service at its address. Returns `false` if there is none.
     fn pass(&self, arrived: &Arrived, request: &Request<'_>) -> bool {
-        let service = u32::try_from(request.service()).ok().filter(|service| !self.roce.services.contains(service));
-        let (Some(engine), Some(service)) = (self.roce.engine, service) else { return false };
-        service_of(service.into()).is_some() && engine.pass_management(Process::Service(service), arrived)
+        let Some(engine) = self.roce.engine.filter(|_| service_of(request.service()).is_some()) else { return false };
+        let names =
+            Host::listeners(Ipv6Addr::from(arrived.destination.0).into()).map(|host| name(request.service(), host));
+        let others = names.iter().filter(|name| !self.roce.services.contains(*name));
+        others.into_iter().any(|name| engine.pass_management(Process::Service(name), arrived))
     }
 
     /// Announces a new request to the program of its listener.
@@ -233,7 +245,9 @@ impl World {
                 if qp_type == ibv_qp_type::IBV_QPT_UD || convert::transport(qp_type) != req.service_type {
                     return Err(rejected(reason::TRANSPORT));
                 }
-                if !MTU_CODES.contains(&req.mtu) {
+                // Larger packets would not reach this host, and could not leave it.
+                let max_mtu = max_mtu_code(arrived.destination).unwrap_or(MAX_MTU);
+                if !(MIN_MTU..=max_mtu).contains(&req.mtu) {
                     return Err(rejected(reason::INVALID_MTU));
                 }
                 let connection = Connection::requested(number, transaction, req, convert::guid(), now);
@@ -244,7 +258,7 @@ impl World {
                 if qp_type != ibv_qp_type::IBV_QPT_UD {
                     return Err(rejected(reason::TRANSPORT));
                 }
-                let attached = Attached { connection: number, mtu: *MTU_CODES.start(), ack_timeout: None };
+                let attached = Attached { connection: number, mtu: MIN_MTU, ack_timeout: None };
                 let connection = Connection::asked(number, transaction, req, now);
                 (connection, convert::datagram_request(from, to, data), attached)
             }
@@ -252,10 +266,7 @@ impl World {
         let route = Route { traffic_class: message.traffic_class, ..back(arrived) };
         let origin = (arrived.source, request.id(), matches!(request, Request::Datagram(_)));
         let (owner, service) = (Owner::Listener(id), request.service());
-        self.roce.add(
-            number,
-            Entry { connection, route, service, owner, origin: Some(origin), deadline: None, probe: None },
-        );
+        self.roce.add(number, Entry { connection, route, service, owner, origin: Some(origin), deadline: None });
         self.announce(id, Arrival::Roce(attached), message);
         Ok(())
     }

@@ -7,8 +7,7 @@
 //! sender repeats it.
 //!
 //! Any process of a host may receive a message. The upper bits of a connection's id are a block of QP numbers, so that
-//! the id names the process. A request is passed to the process that listens for its service. If two processes listen
-//! on one port at different addresses, only the first of them gets such requests.
+//! the id names the process. A request is passed to the process that listens for its service at its address.
 //!
 //! - `arrived`: requests and other messages of peers
 //! - `convert`: the messages, as the rest of this module represents them
@@ -16,10 +15,10 @@
 mod arrived;
 mod convert;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::iter;
 use std::sync::Once;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rdma_mummy_sys::ibv_mtu;
 
@@ -28,13 +27,14 @@ use super::calls::{random, system};
 use super::id::State as Progress;
 use super::messages::{Kind, Message};
 use super::peer::Reason;
+use super::port::Host;
 use super::{World, device, try_world};
 use crate::net::roce::cm_message::service_id;
 use crate::net::roce::connect::{Connection, Event};
 use crate::net::roce::engine::Engine;
 use crate::net::roce::probe::Probe;
 use crate::net::roce::socket::batch::Route;
-use crate::net::roce::socket::{CM_HEADERS, mtu, path_mtu};
+use crate::net::roce::socket::{CM_HEADERS, HEADERS, mtu, path_mtu};
 use crate::qp::registry::QpRegistry;
 use crate::sys::errno::Errno;
 use crate::wire::address::Gid;
@@ -46,6 +46,13 @@ use crate::wiring;
 const MAX_CONNECTIONS: usize = 1 << 16;
 /// The bits of an id that count. The others are a block of QP numbers, which has 12 bits.
 const COUNTER: u32 = (1 << 20) - 1;
+/// The maximum number of hosts that are probed at a time. Each probe has a descriptor.
+const MAX_PROBES: usize = 16;
+/// How long a probe stays without an error before another one replaces it.
+const PROBE_TIME: Duration = Duration::from_millis(100);
+/// How many requests that were passed to other processes are remembered, and how long.
+const MAX_PASSED: usize = 1024;
+const PASSED_TIME: Duration = Duration::from_secs(10);
 
 /// The connection of an identifier.
 #[derive(Clone, Copy, Debug)]
@@ -78,8 +85,13 @@ pub(super) struct Connections {
     /// The upper bits of all ids.
     base: Option<u32>,
     last: u32,
-    /// The services of listeners whose requests other processes pass to this one.
-    services: BTreeSet<u32>,
+    /// The names of the listeners whose requests other processes pass to this one.
+    services: BTreeSet<String>,
+    /// The requests that were passed to other processes, each of which may since have stopped to listen. A duplicate is
+    /// not rejected, because the process that has the request repeats its reply.
+    passed: VecDeque<(Instant, Origin)>,
+    /// Probes of the hosts that have not responded for some time: the addresses, and when the probe was sent.
+    probes: BTreeMap<(Gid, Gid), (Instant, Probe)>,
 }
 
 /// The address of a peer, its id of the connection, and whether it has requested the QP of a datagram service.
@@ -94,8 +106,6 @@ struct Entry {
     /// The peer, if it has requested the connection.
     origin: Option<Origin>,
     deadline: Option<Instant>,
-    /// Sent when the peer has not responded for some time.
-    probe: Option<Probe>,
 }
 
 /// The identifier that gets the events of a connection.
@@ -127,9 +137,23 @@ fn notify_peers_at_exit() {
 /// Returns the code of the path MTU of a connection. The peer has to support it too, so the overhead that the kernel's
 /// connection manager reserves is subtracted.
 pub(super) fn path_mtu_code(source: Gid) -> Result<u8, Errno> {
-    let mtu = path_mtu(mtu(source).map_err(system)?, CM_HEADERS);
+    mtu_code(source, CM_HEADERS)
+}
+
+/// Returns the code of the largest path MTU that the interface with an address supports.
+fn max_mtu_code(address: Gid) -> Result<u8, Errno> {
+    mtu_code(address, HEADERS)
+}
+
+fn mtu_code(address: Gid, headers: u32) -> Result<u8, Errno> {
+    let mtu = path_mtu(mtu(address).map_err(system)?, headers);
     // The path MTU is a power of two from 256 to 4096. Its code is 1 for 256.
     Ok((mtu.trailing_zeros() - 7) as u8)
+}
+
+/// Returns the name of a listener, by which other processes find it.
+fn name(service: u64, host: Host) -> String {
+    format!("{service:x}/{host}")
 }
 
 impl Connections {
@@ -138,20 +162,34 @@ impl Connections {
         if self.all.len() >= MAX_CONNECTIONS {
             return Err(Errno::NO_MEMORY);
         }
-        let base = *self.base.get_or_insert_with(|| {
-            // The truncation keeps random bits.
-            self.last = random() as u32;
-            let block = QpRegistry::of_process().block().unwrap_or_else(|| random() as u32 % (MAX_NUMBER / BLOCK));
-            if let Some(engine) = self.engine {
-                engine.own(block * BLOCK);
+        let base = match self.base {
+            Some(base) => base,
+            None => {
+                let base = self.own_block()? << COUNTER.trailing_ones();
+                // The truncation keeps random bits.
+                (self.base, self.last) = (Some(base), random() as u32);
+                base
             }
-            block << COUNTER.trailing_ones()
-        });
+        };
         loop {
             self.last = self.last.wrapping_add(1) & COUNTER;
             let id = base | self.last;
             if self.last != 0 && !self.all.contains_key(&id) {
                 return Ok(id);
+            }
+        }
+    }
+
+    /// Returns a block of QP numbers that other processes find here.
+    fn own_block(&self) -> Result<u32, Errno> {
+        let engine = self.engine.ok_or(Errno(libc::ENODEV))?;
+        if let Some(block) = QpRegistry::of_process().block() {
+            return engine.own(block * BLOCK).map(|()| block).map_err(system);
+        }
+        loop {
+            let block = random() as u32 % (MAX_NUMBER / BLOCK);
+            if engine.claim(block).map_err(system)? {
+                return Ok(block);
             }
         }
     }
@@ -178,21 +216,56 @@ impl Connections {
         if let Some(deadline) = entry.deadline {
             self.deadlines.remove(&(deadline, number));
         }
+        self.probes.remove(&entry.ends());
+    }
+
+    /// Finds out whether the host of a peer that does not respond uses RoCE at all. Returns the connections that have
+    /// changed because it does not.
+    fn check_host(&mut self, number: u32, now: Instant) -> Vec<u32> {
+        let Some(entry) = self.all.get(&number) else { return Vec::new() };
+        let ends = entry.ends();
+        match self.probes.get(&ends) {
+            Some((_, probe)) if probe.is_refused() => {
+                self.probes.remove(&ends);
+                let of_host = self.all.iter_mut().filter(|(_, entry)| entry.ends() == ends);
+                return of_host
+                    .map(|(number, entry)| {
+                        entry.connection.refused(now);
+                        *number
+                    })
+                    .collect();
+            }
+            Some((since, _)) if now < *since + PROBE_TIME => {}
+            known => {
+                let has_space = known.is_some() || self.probes.len() < MAX_PROBES;
+                let probe = Some(&entry.route).filter(|_| has_space && entry.connection.is_waiting());
+                match probe.and_then(Probe::new) {
+                    Some(probe) => drop(self.probes.insert(ends, (now, probe))),
+                    None => drop(self.probes.remove(&ends)),
+                }
+            }
+        }
+        Vec::new()
+    }
+
+    /// Remembers a request that was passed to another process.
+    fn remember(&mut self, origin: Origin, now: Instant) {
+        if !self.has_passed(origin, now) {
+            self.passed.truncate(MAX_PASSED - 1);
+            self.passed.push_front((now, origin));
+        }
+    }
+
+    /// Whether another process may have a request.
+    fn has_passed(&self, origin: Origin, now: Instant) -> bool {
+        self.passed.iter().take_while(|(since, _)| now < *since + PASSED_TIME).any(|(_, passed)| *passed == origin)
     }
 }
 
 impl Entry {
-    /// Finds out whether the host of a peer that does not respond uses RoCE at all.
-    fn check_host(&mut self, now: Instant) {
-        match &self.probe {
-            _ if !self.connection.is_waiting() => self.probe = None,
-            None => self.probe = Probe::new(&self.route),
-            Some(probe) if probe.is_refused() => {
-                self.probe = None;
-                self.connection.refused(now);
-            }
-            Some(_) => {}
-        }
+    /// The addresses of this end and of the peer.
+    fn ends(&self) -> (Gid, Gid) {
+        (self.route.source, self.route.destination)
     }
 }
 
@@ -219,14 +292,10 @@ impl World {
         if !device::exists(Fabric::Roce) {
             return Ok(());
         }
-        match self.begin_roce() {
-            Ok(engine) => {
-                if let Some(service) = self.service_of(id)
-                    && !self.roce.services.contains(&service)
-                    && engine.own_service(service)
-                {
-                    self.roce.services.insert(service);
-                }
+        let name = self.name_of(id).ok_or(Errno::INVALID)?;
+        match self.begin_roce().and_then(|engine| engine.own_service(&name).map_err(system)) {
+            Ok(()) => {
+                self.roce.services.insert(name);
                 Ok(())
             }
             Err(errno) if !device::exists(Fabric::Host) && !device::exists(Fabric::Iwarp) => Err(errno),
@@ -234,25 +303,18 @@ impl World {
         }
     }
 
-    /// Ends the effect of [`listen_on_roce`](Self::listen_on_roce), unless another listener has this service.
+    /// Ends the effect of [`listen_on_roce`](Self::listen_on_roce).
     pub(super) fn stop_listening_on_roce(&mut self, id: usize) {
-        let Some(service) = self.service_of(id).filter(|service| self.roce.services.contains(service)) else { return };
-        let others: Vec<usize> = self.ids.keys().copied().filter(|&other| other != id).collect();
-        let is_listening = |world: &mut Self, other| world.id(other).is_ok_and(|id| id.state == Progress::Listening);
-        if others.into_iter().any(|other| is_listening(self, other) && self.service_of(other) == Some(service)) {
-            return;
-        }
-        self.roce.services.remove(&service);
+        let Some(name) = self.name_of(id).filter(|name| self.roce.services.remove(name)) else { return };
         if let Some(engine) = self.roce.engine {
-            engine.disown_service(service);
+            engine.disown_service(&name);
         }
     }
 
-    /// Returns the service of an identifier that is bound to a port.
-    fn service_of(&mut self, id: usize) -> Option<u32> {
-        let port = self.id(id).ok()?.port.as_ref()?;
-        // The service ids of librdmacm have 32 bits.
-        Some(service_id(port.space, port.number) as u32)
+    /// Returns the name of an identifier that listens.
+    fn name_of(&mut self, id: usize) -> Option<String> {
+        let port = self.id(id).ok().filter(|id| id.listener.is_some())?.port.as_ref()?;
+        Some(name(service_id(port.space, port.number), port.host))
     }
 
     /// Sends the request of an identifier. Events report the result.
@@ -279,7 +341,7 @@ impl World {
         };
         identifier.roce = Some(Attached { connection: number, mtu, ack_timeout: None });
         let (route, owner) = (route(message), Owner::Identifier(id));
-        self.roce.add(number, Entry { connection, route, service, owner, origin: None, deadline: None, probe: None });
+        self.roce.add(number, Entry { connection, route, service, owner, origin: None, deadline: None });
         self.pump(number);
         Ok(())
     }
@@ -355,20 +417,22 @@ impl World {
 
     /// Handles the messages that have arrived, and the times that have come. Returns the next time.
     pub(super) fn attend_roce(&mut self) -> Option<Instant> {
-        self.take_arrived();
+        let may_have_more = self.take_arrived();
         self.roce.engine?;
         let now = Instant::now();
         loop {
             match self.roce.deadlines.first().copied() {
                 Some((when, number)) if when <= now => {
+                    for refused in self.roce.check_host(number, now) {
+                        self.pump(refused);
+                    }
                     if let Some(entry) = self.roce.all.get_mut(&number) {
-                        entry.check_host(now);
                         entry.connection.expired(now);
                     }
                     self.roce.deadlines.remove(&(when, number));
                     self.pump(number);
                 }
-                first => return first.map(|(when, _)| when),
+                first => return Some(now).filter(|_| may_have_more).or(first.map(|(when, _)| when)),
             }
         }
     }

@@ -142,7 +142,7 @@ impl Engine {
     /// The reason why there are no sockets.
     pub(crate) fn connect(&'static self, ends: Ends) -> Result<Arc<Link>, OpenError> {
         let udp = self.start()?;
-        self.own(ends.number);
+        self.own(ends.number).map_err(OpenError::forwarding)?;
         let path = ends.path;
         let route = Route {
             source: path.source,
@@ -158,15 +158,31 @@ impl Engine {
     }
 
     /// Receives the packets for the QP `number`, also if they arrive at another process of the host.
-    pub(crate) fn own(&self, number: u32) {
-        let block = number / BLOCK;
-        let is_new = unpoisoned(self.blocks.write()).insert(block);
-        if let Some(udp) = self.udp.get().filter(|_| is_new)
-            && let Err(error) = udp.own(block)
-        {
+    ///
+    /// # Errors
+    ///
+    /// For example EMFILE. A later call tries again.
+    pub(crate) fn own(&self, number: u32) -> Result<(), Errno> {
+        if !self.claim(number / BLOCK)? {
             // Without other processes, all packets arrive here.
-            rdma_mummy_sys::log!(debug, "cannot receive packets that arrive at other processes: {error}");
+            rdma_mummy_sys::log!(debug, "cannot receive packets that arrive at other processes: the block is in use");
+            unpoisoned(self.blocks.write()).insert(number / BLOCK);
         }
+        Ok(())
+    }
+
+    /// Makes a block of QP numbers belong to this process. Returns `false` if it belongs to another one.
+    pub(crate) fn claim(&self, block: u32) -> Result<bool, Errno> {
+        let mut blocks = unpoisoned(self.blocks.write());
+        if let Some(udp) = self.udp.get().filter(|_| !blocks.contains(&block)) {
+            match udp.own(block) {
+                Ok(()) => {}
+                Err(Errno::ADDRINUSE) => return Ok(false),
+                Err(error) => return Err(error),
+            }
+        }
+        blocks.insert(block);
+        Ok(true)
     }
 
     /// Whether a block of QP numbers belongs to this process.
@@ -174,27 +190,22 @@ impl Engine {
         unpoisoned(self.blocks.read()).contains(&block)
     }
 
-    /// Receives the requests for a service that arrive at other processes of the host. Returns `false` if another process
-    /// does so.
-    pub(crate) fn own_service(&self, service: u32) -> bool {
-        self.udp.get().is_some_and(|udp| match udp.own_service(service) {
-            Ok(()) => true,
-            Err(error) => {
-                rdma_mummy_sys::log!(debug, "cannot receive requests that arrive at other processes: {error}");
-                false
-            }
+    /// Receives the requests for a listener that arrive at other processes of the host. These know its name.
+    pub(crate) fn own_service(&self, name: &str) -> Result<(), Errno> {
+        self.udp.get().map_or(Ok(()), |udp| udp.own_service(name)).inspect_err(|error| {
+            rdma_mummy_sys::log!(error, "cannot receive connect requests that arrive at other processes: {error}");
         })
     }
 
     /// Ends the effect of [`own_service`](Self::own_service).
-    pub(crate) fn disown_service(&self, service: u32) {
+    pub(crate) fn disown_service(&self, name: &str) {
         if let Some(udp) = self.udp.get() {
-            udp.disown_service(service);
+            udp.disown_service(name);
         }
     }
 
     /// Passes a management datagram to another process. Returns `false` if there is no such process.
-    pub(crate) fn pass_management(&self, owner: Owner, arrived: &Arrived) -> bool {
+    pub(crate) fn pass_management(&self, owner: Owner<'_>, arrived: &Arrived) -> bool {
         let Some(udp) = self.udp.get() else { return false };
         let mut bytes = Vec::new();
         management::packet().write(&arrived.bytes, &mut bytes);

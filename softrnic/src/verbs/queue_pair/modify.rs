@@ -91,10 +91,7 @@ fn reach_network(pair: &QueuePair, attributes: &Attributes) -> Result<(), Errno>
         Reach::Connection if pair.parts().service != Service::Iwarp => {
             pair.set_connection(connection(pair, attributes)?)
         }
-        Reach::Carrier(_) => {
-            wiring::roce().own(pair.number());
-            Ok(())
-        }
+        Reach::Carrier(_) => wiring::roce().own(pair.number()).map_err(|errno| Errno(errno.raw_os_error())),
         Reach::Connection | Reach::Registry => Ok(()),
     }
 }

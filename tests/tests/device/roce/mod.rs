@@ -84,6 +84,68 @@ fn two_hosts_connect_with_and_without_the_connection_manager() {
     }
 }
 
+/// Starts a client, again if its server does not listen yet.
+fn start_client(hosts: &Hosts, program: &Command, words: &str) -> Program {
+    loop {
+        let mut client = Program::start(on(hosts, 0, program, words), LIMIT);
+        client.wait_until("begin", |client| !client.said().is_empty());
+        if !["refused", "no listener"].iter().any(|word| client.said().to_lowercase().contains(word)) {
+            return client;
+        }
+    }
+}
+
+/// A process that has the port of RoCEv2, and does not use the connection manager.
+fn waiting(hosts: &Hosts, host: usize) -> Program {
+    let port = port();
+    let mut waiting = Program::start(on(hosts, host, &example("rc_pingpong"), &format!("-p {port} -g 0")), LIMIT);
+    waiting.wait_for_port(port);
+    waiting
+}
+
+/// The kernel gives the requests of a host to one of the servers, whichever address they are for.
+#[test]
+fn servers_listen_at_several_addresses_of_a_port() {
+    if !is_soft() {
+        return;
+    }
+    let Some(hosts) = Hosts::new() else { return };
+    let (rping, addresses) = (example("rping"), ["10.71.9.3", "10.71.9.4", "10.71.9.5", "10.71.9.6"]);
+    for address in addresses {
+        let mut ip = hosts.command(1, "ip");
+        ip.args(["addr", "add", &format!("{address}/24"), "dev", hosts.interface(1)]);
+        assert!(ip.status().is_ok_and(|status| status.success()));
+    }
+    let start = |address: &str| Program::start(on(&hosts, 1, &rping, &format!("-s -C 2 -a {address}")), LIMIT);
+    let servers = addresses.map(start);
+    for (address, mut server) in addresses.iter().zip(servers) {
+        let words = format!("-c -C 2 -v -a {address}");
+        let mut client = start_client(&hosts, &rping, &words);
+        for program in [&mut client, &mut server] {
+            let ended = program.wait().unwrap_or_else(|| panic!("{words}: no end:\n{}", program.said()));
+            succeeds(&ended, &[]);
+        }
+    }
+}
+
+/// Its packets would be lost, the longest ones first.
+#[test]
+fn request_with_a_larger_mtu_than_that_of_the_listener_is_rejected() {
+    if !is_soft() {
+        return;
+    }
+    let Some(hosts) = Hosts::new() else { return };
+    let mut ip = hosts.command(0, "ip");
+    ip.args(["link", "set", hosts.interface(0), "mtu", "9000"]);
+    assert!(ip.status().is_ok_and(|status| status.success()));
+    let rping = example("rping");
+    let mut server = Program::start(on(&hosts, 1, &rping, "-s -C 2"), LIMIT);
+    let mut client = start_client(&hosts, &rping, &format!("-c -C 2 -v -a {}", Hosts::ADDRESSES[1]));
+    let ended = client.wait().unwrap_or_else(|| panic!("the client does not end:\n{}", client.said()));
+    assert!(!ended.status.success() && ended.output.contains("does not support that path MTU"), "{}", ended.output);
+    server.kill();
+}
+
 /// The kernel gives all packets of a host to the socket of one process, which may not use the connection manager itself.
 #[test]
 fn programs_that_use_only_verbs_pass_connect_requests_on() {
@@ -91,14 +153,7 @@ fn programs_that_use_only_verbs_pass_connect_requests_on() {
         return;
     }
     let Some(hosts) = Hosts::new() else { return };
-    let others: Vec<Program> = (0..6)
-        .map(|_| {
-            let port = port();
-            let mut waiting = Program::start(on(&hosts, 1, &example("rc_pingpong"), &format!("-p {port} -g 0")), LIMIT);
-            waiting.wait_for_port(port);
-            waiting
-        })
-        .collect();
+    let others: Vec<Program> = (0..6).map(|_| waiting(&hosts, 1)).collect();
     let (rping, client) = (example("rping"), format!("-c -a {} -C 2", Hosts::ADDRESSES[1]));
     for ended in play(on(&hosts, 1, &rping, "-s -C 2"), || on(&hosts, 0, &rping, &client)) {
         succeeds(&ended, &[]);

@@ -6,7 +6,7 @@
 //! sends it there. The protocol recovers from packets that are dropped because a socket is full.
 //!
 //! A management datagram is for the process that owns the block in its id of a connection, or if it requests a
-//! connection, for the process that listens. This process listens at a socket name for the service, too.
+//! connection, for the process that listens. This process has a socket name for the listener, too.
 //!
 //! The sockets are SOCK_SEQPACKET: unlike datagram sockets, both ends can check the user of the other end, and the queue
 //! is limited by its bytes instead of `net.unix.max_dgram_qlen`, which is 10 packets by default.
@@ -36,7 +36,6 @@ use crate::sys::credentials::is_ours;
 use crate::sys::descriptor::Descriptor;
 use crate::sys::unpoisoned;
 use crate::wire::address::Gid;
-use crate::wire::packet::{BLOCK, MAX_NUMBER};
 
 /// The length of the addresses before a packet: source, destination, source port, traffic class, and a zero.
 const HEADER: usize = 36;
@@ -50,8 +49,9 @@ const SEND_BUFFER: usize = 4 << 20;
 /// The maximum numbers of sockets, and of packets of each, that one call handles.
 const SOCKETS: usize = 64;
 const PACKETS: usize = 64;
-/// The ID of the first connection in the epoll set. The ID of a listener is its block.
-const FIRST_CONNECTION: u64 = 1 << 32;
+
+/// Connections from which packets have arrived, with their IDs.
+type Connections = SmallVec<[(u64, Arc<Descriptor>); SOCKETS]>;
 
 /// The connections to the other processes of this user that use the port.
 #[derive(Debug)]
@@ -59,8 +59,10 @@ pub(super) struct Forwarding {
     port: u16,
     /// The epoll descriptor with the listeners and the connections from other processes.
     pub(super) ready: Descriptor,
-    /// Whether this process owns a block.
+    /// Whether this process owns a block or a listener.
     is_owner: AtomicBool,
+    /// Whether a connection of another process may wait, for example because no descriptor was available.
+    has_waiting: AtomicBool,
     incoming: Mutex<Incoming>,
     /// The connections to the owners of blocks.
     outgoing: Mutex<HashMap<u32, Descriptor, FxBuildHasher>>,
@@ -68,19 +70,22 @@ pub(super) struct Forwarding {
 
 #[derive(Debug)]
 struct Incoming {
-    listeners: BTreeMap<u64, Descriptor>,
+    /// The listeners with their names.
+    listeners: BTreeMap<u64, (String, Descriptor)>,
     connections: BTreeMap<u64, Arc<Descriptor>>,
+    /// The ID of the next listener or connection in the epoll set.
     next: u64,
 }
 
 impl Forwarding {
     pub(super) fn new(port: u16) -> Result<Self, Errno> {
         let ready = Descriptor::open(|| epoll::create(epoll::CreateFlags::CLOEXEC))?;
-        let incoming = Incoming { listeners: BTreeMap::new(), connections: BTreeMap::new(), next: FIRST_CONNECTION };
+        let incoming = Incoming { listeners: BTreeMap::new(), connections: BTreeMap::new(), next: 0 };
         Ok(Self {
             port,
             ready,
             is_owner: AtomicBool::new(false),
+            has_waiting: AtomicBool::new(false),
             incoming: Mutex::new(incoming),
             outgoing: Mutex::default(),
         })
@@ -88,33 +93,41 @@ impl Forwarding {
 
     /// Makes this process the owner of a block.
     pub(super) fn own(&self, block: u32) -> Result<(), Errno> {
+        self.listen(&block_name(block))
+    }
+
+    /// Makes this process the one that gets the requests for a listener.
+    pub(super) fn own_service(&self, name: &str) -> Result<(), Errno> {
+        self.listen(&service_name(name))
+    }
+
+    fn listen(&self, name: &str) -> Result<(), Errno> {
         let listener = socket()?;
-        rustix::net::bind(&listener, &self.address(block)?)?;
+        rustix::net::bind(&listener, &self.address(name)?)?;
         rustix::net::listen(&listener, BACKLOG)?;
-        let id = u64::from(block);
-        epoll::add(&self.ready, &listener, epoll::EventData::new_u64(id), epoll::EventFlags::IN)?;
-        unpoisoned(self.incoming.lock()).listeners.insert(id, listener);
+        let mut incoming = unpoisoned(self.incoming.lock());
+        let id = incoming.next_id();
+        // With ET, a connection that cannot be accepted does not make the set ready all the time.
+        let events = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        epoll::add(&self.ready, &listener, epoll::EventData::new_u64(id), events)?;
+        incoming.listeners.insert(id, (name.to_owned(), listener));
         self.is_owner.store(true, Ordering::Release);
         Ok(())
     }
 
-    /// Makes this process the owner of a service, whose number is greater than that of any block.
-    pub(super) fn own_service(&self, service: u32) -> Result<(), Errno> {
-        debug_assert!(service > MAX_NUMBER / BLOCK);
-        self.own(service)
-    }
-
     /// Ends the effect of [`own_service`](Self::own_service).
-    pub(super) fn disown_service(&self, service: u32) {
-        let listener = unpoisoned(self.incoming.lock()).listeners.remove(&service.into());
-        if let Some(listener) = listener {
+    pub(super) fn disown_service(&self, name: &str) {
+        let name = service_name(name);
+        let mut incoming = unpoisoned(self.incoming.lock());
+        let id = incoming.listeners.iter().find(|(_, (found, _))| *found == name).map(|(id, _)| *id);
+        if let Some((_, listener)) = id.and_then(|id| incoming.listeners.remove(&id)) {
             _ = epoll::delete(&self.ready, &listener);
         }
     }
 
-    /// Sends a packet to the owner of a service. The connection is not kept, because the owner may change.
-    pub(super) fn send_to_service(&self, service: u32, arrival: &Arrival<'_>) -> Result<(), Errno> {
-        send(&self.connect(service)?, arrival)
+    /// Sends a packet to the process that has a listener. The connection is not kept, because the process may change.
+    pub(super) fn send_to_service(&self, name: &str, arrival: &Arrival<'_>) -> Result<(), Errno> {
+        send(&self.connect(&service_name(name))?, arrival)
     }
 
     /// Sends a packet to the owner of a block.
@@ -124,7 +137,7 @@ impl Forwarding {
         for _ in 0..2 {
             let connection = match outgoing.entry(block) {
                 Entry::Occupied(known) => known.into_mut(),
-                Entry::Vacant(new) => new.insert(self.connect(block)?),
+                Entry::Vacant(new) => new.insert(self.connect(&block_name(block))?),
             };
             match send(connection, arrival) {
                 Ok(()) => return Ok(()),
@@ -135,10 +148,10 @@ impl Forwarding {
         Err(Errno::CONNREFUSED)
     }
 
-    /// Connects to the owner of a block, which must belong to the user of this process.
-    fn connect(&self, block: u32) -> Result<Descriptor, Errno> {
+    /// Connects to the process that has a name, which must belong to the user of this process.
+    fn connect(&self, name: &str) -> Result<Descriptor, Errno> {
         let connection = socket()?;
-        rustix::net::connect(&connection, &self.address(block)?)?;
+        rustix::net::connect(&connection, &self.address(name)?)?;
         if !is_ours(connection.as_fd()) {
             return Err(Errno::PERM);
         }
@@ -184,8 +197,13 @@ impl Forwarding {
     }
 
     /// Returns the connections from which packets have arrived, and accepts new ones.
-    fn ready_connections(&self) -> SmallVec<[(u64, Arc<Descriptor>); SOCKETS]> {
-        let mut connections = SmallVec::new();
+    fn ready_connections(&self) -> Connections {
+        let mut connections = Connections::new();
+        if self.has_waiting.swap(false, Ordering::Relaxed) {
+            let mut incoming = unpoisoned(self.incoming.lock());
+            let listeners: Vec<u64> = incoming.listeners.keys().copied().collect();
+            listeners.into_iter().for_each(|listener| self.accept(&mut incoming, listener, &mut connections));
+        }
         let mut events = [const { MaybeUninit::uninit() }; SOCKETS];
         let Ok((events, _)) = epoll::wait(&self.ready, &mut events, Some(&Timespec::default())) else {
             return connections;
@@ -194,36 +212,58 @@ impl Forwarding {
             return connections;
         }
         let mut incoming = unpoisoned(self.incoming.lock());
-        for event in events {
-            let id = event.data.u64();
-            if id < FIRST_CONNECTION {
-                connections.extend(self.accept(&mut incoming, id));
-            } else {
-                connections.extend(incoming.connections.get(&id).map(|connection| (id, Arc::clone(connection))));
+        for id in events.iter().map(|event| event.data.u64()) {
+            match incoming.connections.get(&id) {
+                Some(connection) => connections.push((id, Arc::clone(connection))),
+                None => self.accept(&mut incoming, id, &mut connections),
             }
         }
         connections
     }
 
-    /// Accepts a connection from a process of this user.
-    fn accept(&self, incoming: &mut Incoming, block: u64) -> Option<(u64, Arc<Descriptor>)> {
-        let listener = incoming.listeners.get(&block)?;
+    /// Accepts the connections that wait at a listener, from processes of this user.
+    fn accept(&self, incoming: &mut Incoming, listener: u64, connections: &mut Connections) {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        let connection = Descriptor::open(|| rustix::net::accept_with(listener, flags)).ok()?;
-        if !is_ours(connection.as_fd()) {
-            return None;
+        for _ in 0..BACKLOG {
+            let Some((_, listener)) = incoming.listeners.get(&listener) else { return };
+            let connection = match Descriptor::open(|| rustix::net::accept_with(listener, flags)) {
+                Ok(connection) => connection,
+                Err(Errno::AGAIN) => return,
+                Err(Errno::INTR) => continue,
+                Err(_) => break,
+            };
+            if !is_ours(connection.as_fd()) {
+                continue;
+            }
+            let (id, connection) = (incoming.next_id(), Arc::new(connection));
+            let data = epoll::EventData::new_u64(id);
+            if epoll::add(&self.ready, &*connection, data, epoll::EventFlags::IN).is_ok() {
+                incoming.connections.insert(id, Arc::clone(&connection));
+                connections.push((id, connection));
+            }
         }
-        let (id, connection) = (incoming.next, Arc::new(connection));
-        incoming.next += 1;
-        epoll::add(&self.ready, &*connection, epoll::EventData::new_u64(id), epoll::EventFlags::IN).ok()?;
-        incoming.connections.insert(id, Arc::clone(&connection));
-        Some((id, connection))
+        self.has_waiting.store(true, Ordering::Relaxed);
     }
 
-    /// Returns the name of the listener of a block. The kernel frees it when the process ends.
-    fn address(&self, block: u32) -> Result<SocketAddrUnix, Errno> {
-        SocketAddrUnix::new_abstract_name(format!("softrnic/1/udp/{}/{block:x}", self.port).as_bytes())
+    /// Returns the address of a name. The kernel frees it when the process ends.
+    fn address(&self, name: &str) -> Result<SocketAddrUnix, Errno> {
+        SocketAddrUnix::new_abstract_name(format!("softrnic/1/udp/{}/{name}", self.port).as_bytes())
     }
+}
+
+impl Incoming {
+    fn next_id(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+}
+
+fn block_name(block: u32) -> String {
+    format!("{block:x}")
+}
+
+fn service_name(name: &str) -> String {
+    format!("cm/{name}")
 }
 
 fn socket() -> Result<Descriptor, Errno> {

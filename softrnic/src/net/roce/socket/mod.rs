@@ -61,11 +61,11 @@ pub(crate) struct Sockets {
 
 /// The process for which a management datagram is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Owner {
+pub(crate) enum Owner<'n> {
     /// The owner of a block of QP numbers.
     Block(u32),
-    /// The process that listens for a service.
-    Service(u32),
+    /// The process that has a listener with this name.
+    Service(&'n str),
 }
 
 /// Why no socket was opened.
@@ -264,25 +264,25 @@ impl Sockets {
     /// # Errors
     ///
     /// ECONNREFUSED if there is no such process.
-    pub(crate) fn forward_to(&self, owner: Owner, arrival: &Arrival<'_>) -> Result<(), Errno> {
+    pub(crate) fn forward_to(&self, owner: Owner<'_>, arrival: &Arrival<'_>) -> Result<(), Errno> {
         match owner {
             Owner::Block(block) => self.forwarding.send(block, arrival),
-            Owner::Service(service) => self.forwarding.send_to_service(service, arrival),
+            Owner::Service(name) => self.forwarding.send_to_service(name, arrival),
         }
     }
 
-    /// Receives the requests for a service that other processes of this user forward.
+    /// Receives the requests for a listener that other processes of this user forward.
     ///
     /// # Errors
     ///
-    /// EADDRINUSE if another process owns the service.
-    pub(crate) fn own_service(&self, service: u32) -> Result<(), Errno> {
-        self.forwarding.own_service(service)
+    /// EADDRINUSE if another process has a listener with this name.
+    pub(crate) fn own_service(&self, name: &str) -> Result<(), Errno> {
+        self.forwarding.own_service(name)
     }
 
     /// Ends the effect of [`own_service`](Self::own_service).
-    pub(crate) fn disown_service(&self, service: u32) {
-        self.forwarding.disown_service(service);
+    pub(crate) fn disown_service(&self, name: &str) {
+        self.forwarding.disown_service(name);
     }
 
     /// Joins a multicast group at all interfaces with an address of its version of IP, or leaves it at these.
@@ -433,6 +433,11 @@ impl OpenError {
     /// The thread of softrnic cannot serve the sockets.
     pub(crate) fn thread(errno: Errno) -> Self {
         Self::Failed { port: PORT, call: "epoll_ctl", errno }
+    }
+
+    /// Other processes could not pass packets on.
+    pub(crate) fn forwarding(errno: Errno) -> Self {
+        Self::Failed { port: PORT, call: "listen", errno }
     }
 
     /// The error number that a verb reports.

@@ -7,10 +7,12 @@ use std::sync::atomic::Ordering;
 
 use super::{End, gid, packet, route, until};
 use crate::net::roce::packet::Packet;
-use crate::net::roce::socket::Sockets;
 use crate::net::roce::socket::arrival::{Arrival, Receiver};
+use crate::net::roce::socket::{Owner, Sockets};
 use crate::wire::packet::BLOCK;
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
+use rustix::process::{Resource, Rlimit};
 
 const TASK: &str = "SOFTRNIC_TEST_TASK";
 
@@ -133,6 +135,70 @@ fn packets_reach_the_process_that_owns_their_block() {
         Ok(1)
     );
     assert_eq!(count, 1);
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "opens sockets")]
+fn listeners_of_one_service_have_names() {
+    let (mut here, bytes) = (End::open(), bytes_for(1));
+    let arrival = arrival(&bytes);
+    let other = Sockets::open_at(here.port.number()).unwrap();
+    here.sockets.own_service("1067471/10.0.0.1").unwrap();
+    assert_eq!(other.own_service("1067471/10.0.0.1"), Err(Errno::ADDRINUSE));
+    other.own_service("1067471/10.0.0.2").unwrap();
+    let mut receive = |sockets: &Sockets| sockets.receive(&mut here.receiver, |seen| assert_eq!(seen, arrival));
+    for (name, expected) in [("10.0.0.1", [1, 0]), ("10.0.0.2", [0, 1])] {
+        let name = format!("1067471/{name}");
+        here.sockets.forward_to(Owner::Service(&name), &arrival).unwrap();
+        assert_eq!([receive(&here.sockets), receive(&other)], expected.map(Ok), "{name}");
+    }
+    here.sockets.disown_service("1067471/10.0.0.1");
+    let gone = other.forward_to(Owner::Service("1067471/10.0.0.1"), &arrival);
+    assert_eq!(gone, Err(Errno::CONNREFUSED));
+    other.own_service("1067471/10.0.0.1").unwrap();
+}
+
+/// The bytes of a packet for a block.
+fn bytes_for(block: u32) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    Packet { destination: block * BLOCK, ..packet(0) }.write(&[0; 16], &mut bytes);
+    bytes
+}
+
+fn arrival(bytes: &[u8]) -> Arrival<'_> {
+    Arrival { source: gid("::1"), destination: gid("::1"), source_port: 1, traffic_class: 7, bytes }
+}
+
+/// The thread of softrnic would use a whole processor.
+#[test]
+#[cfg_attr(miri, ignore = "opens sockets")]
+fn connection_without_a_descriptor_waits_and_is_not_ready() {
+    const NAME: &str = "net::roce::socket::tests::processes::connection_without_a_descriptor_waits_and_is_not_ready";
+    if env::var(TASK).is_err() {
+        // The limit applies to a whole process.
+        let mut command = Command::new(env::current_exe().unwrap());
+        command.args(["--exact", NAME, "--test-threads=1"]).env(TASK, "limit");
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+        return;
+    }
+    let (mut end, bytes) = (End::open(), bytes_for(4));
+    end.sockets.own(4).unwrap();
+    end.sockets.forward(&arrival(&bytes));
+    let old = rustix::process::getrlimit(Resource::Nofile);
+    rustix::process::setrlimit(Resource::Nofile, Rlimit { current: Some(1), ..old }).unwrap();
+    for _ in 0..2 {
+        assert_eq!(end.sockets.receive(&mut end.receiver, |seen| panic!("{seen:?}")), Ok(0));
+        for descriptor in end.sockets.descriptors() {
+            let mut poll = [PollFd::new(descriptor, PollFlags::IN)];
+            assert_eq!(rustix::event::poll(&mut poll, Some(&Timespec::default())), Ok(0));
+        }
+    }
+    assert_eq!(end.sockets.own(5), Err(Errno::MFILE));
+    rustix::process::setrlimit(Resource::Nofile, old).unwrap();
+    end.sockets.own(5).unwrap();
+    let received = end.sockets.receive(&mut end.receiver, |seen| assert_eq!(seen, arrival(&bytes)));
+    assert_eq!(received, Ok(1));
 }
 
 #[test]
