@@ -288,7 +288,10 @@ impl World {
         let made = self.make_id((!sync).then_some(channel), context, kind)?;
         let id = made.addr();
         match self.set_up(id, request) {
-            Ok(()) => Ok(made),
+            Ok(()) => {
+                self.take_events_of_roce(id);
+                Ok(made)
+            }
             Err(errno) => {
                 self.abandon_roce(id);
                 self.close_link(id);

@@ -4,6 +4,8 @@
 //! The references are chapter 9 of volume 1 of the InfiniBand Architecture Specification, and rdma_rxe for what the
 //! specification leaves open.
 
+#[path = "../common/child.rs"]
+mod child;
 #[path = "../common/mod.rs"]
 mod common;
 
@@ -11,10 +13,12 @@ mod acknowledgements;
 mod atomics;
 mod attacks;
 mod congestion;
+mod connections;
 mod counters;
 mod duplicates;
 mod invalid;
 mod keys;
+mod manager;
 mod order;
 mod packet;
 mod peer;

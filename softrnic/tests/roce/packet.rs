@@ -22,6 +22,8 @@ pub(crate) const ATOMIC_ACKNOWLEDGE: u8 = 0x12;
 pub(crate) const COMPARE_SWAP: u8 = 0x13;
 pub(crate) const FETCH_ADD: u8 = 0x14;
 pub(crate) const ATOMIC_WRITE: u8 = 0x1d;
+/// A message of an unreliable datagram.
+pub(crate) const DATAGRAM: u8 = 0x64;
 pub(crate) const CONGESTION: u8 = 0x81;
 
 /// Syndromes of the AETH.
@@ -74,6 +76,11 @@ impl Packet {
 
     pub(crate) fn aeth(self, syndrome: u8, messages: u32) -> Self {
         self.header(&(u32::from(syndrome) << 24 | messages).to_be_bytes())
+    }
+
+    /// Adds the header of a datagram: its Q_Key, and the number of the QP that sends it.
+    pub(crate) fn deth(self, key: u32, source: u32) -> Self {
+        self.header(&key.to_be_bytes()).header(&source.to_be_bytes())
     }
 
     pub(crate) fn immediate(self, data: u32) -> Self {
@@ -132,6 +139,7 @@ fn headers_of(opcode: u8) -> usize {
     match opcode {
         WRITE_FIRST | WRITE_ONLY | READ | ATOMIC_WRITE => 16,
         READ_FIRST | READ_LAST | READ_ONLY | ACKNOWLEDGE => 4,
+        DATAGRAM => 8,
         ATOMIC_ACKNOWLEDGE => 12,
         COMPARE_SWAP | FETCH_ADD => 28,
         _ => 0,

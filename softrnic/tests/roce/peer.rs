@@ -21,7 +21,7 @@ use crate::common::{ACCESS, LONG, Setup, Side, opened};
 use crate::packet::{Packet, icrc};
 
 /// The port of RoCEv2.
-const PORT: u16 = 4791;
+pub(crate) const PORT: u16 = 4791;
 /// The QP number of the peer.
 pub(crate) const NUMBER: u32 = 0x4242;
 /// The first PSN that the device expects, and the first one that it sends.
@@ -69,10 +69,7 @@ impl Place {
     /// Returns a socket of a peer, and its address, which no other running test has, because the thread has no other one.
     fn bound(&self, is_other: bool) -> (UdpSocket, Ipv4Addr) {
         let Some((address, namespace)) = &self.namespace else {
-            // SAFETY: the call has no conditions.
-            let [_, b, c, d] = unsafe { libc::gettid() }.to_be_bytes();
-            let first = if is_other { 0x80 } else { 0x40 };
-            let address = Ipv4Addr::new(127, first | b & 0x3f, c, d);
+            let address = own_address(if is_other { 0x80 } else { 0x40 });
             return (bound(address), address);
         };
         let address = Ipv4Addr::from(address.to_bits() + u32::from(is_other));
@@ -111,8 +108,15 @@ impl Default for Options {
     }
 }
 
+/// Returns an address of the loopback interface that no other running test has, because the thread has no other one.
+pub(crate) fn own_address(first: u8) -> Ipv4Addr {
+    // SAFETY: the call has no conditions.
+    let [_, b, c, d] = unsafe { libc::gettid() }.to_be_bytes();
+    Ipv4Addr::new(127, first | b & 0x3f, c, d)
+}
+
 /// Returns a socket of the port of RoCEv2.
-fn bound(address: Ipv4Addr) -> UdpSocket {
+pub(crate) fn bound(address: Ipv4Addr) -> UdpSocket {
     let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None).unwrap();
     sockopt::set_socket_reuseport(&socket, true).unwrap();
     // The kernel selects the Identification 0, with DF.

@@ -160,7 +160,10 @@ impl Connections {
     /// Returns an id that is not in use.
     fn next_id(&mut self) -> Result<u32, Errno> {
         if self.all.len() >= MAX_CONNECTIONS {
-            return Err(Errno::NO_MEMORY);
+            // A connection that has ended is not required, unless a duplicate arrives.
+            let mut numbers = self.deadlines.iter().map(|(_, number)| *number);
+            let ended = numbers.find(|number| self.all.get(number).is_some_and(|one| one.connection.has_ended()));
+            self.remove(ended.ok_or(Errno::NO_MEMORY)?);
         }
         let base = match self.base {
             Some(base) => base,
@@ -407,12 +410,20 @@ impl World {
         }
     }
 
-    /// Makes the identifier of a request the owner of its connection. Fails if the peer has withdrawn it.
+    /// Makes the identifier of a request the owner of its connection. The caller then calls
+    /// [`take_events_of_roce`](Self::take_events_of_roce). Fails if the listener has ended.
     pub(super) fn own_roce(&mut self, id: usize, attached: Attached) -> Result<(), Errno> {
         let entry = self.roce.all.get_mut(&attached.connection).ok_or(Errno(libc::ECONNRESET))?;
         entry.owner = Owner::Identifier(id);
         self.id(id)?.roce = Some(attached);
         Ok(())
+    }
+
+    /// Handles the withdrawal of a request before its event was taken.
+    pub(super) fn take_events_of_roce(&mut self, id: usize) {
+        if let Some(attached) = self.id(id).ok().and_then(|id| id.roce) {
+            self.pump(attached.connection);
+        }
     }
 
     /// Handles the messages that have arrived, and the times that have come. Returns the next time.
@@ -470,8 +481,12 @@ impl World {
                 place.wake();
             }
         }
-        let events: Vec<Event> = iter::from_fn(|| entry.connection.next_event()).collect();
+        // A request that the peer has withdrawn counts in the backlog until the program takes it.
         let owner = entry.owner;
+        if matches!(owner, Owner::Listener(_)) {
+            return;
+        }
+        let events: Vec<Event> = iter::from_fn(|| entry.connection.next_event()).collect();
         if entry.connection.is_closed() {
             self.roce.remove(number);
         }
@@ -496,5 +511,54 @@ impl World {
             },
         };
         self.handle_message(id, message);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::net::roce::cm_message::SidrReq;
+
+    const REQ: SidrReq = SidrReq { request_id: 1, partition: 0xffff, service: 1, private: [0; SidrReq::PRIVATE] };
+
+    /// Adds a request for a service that was answered, or one that was not.
+    fn add(connections: &mut Connections, number: u32, is_answered: bool) {
+        let now = Instant::now();
+        let mut connection = Connection::asked(number, 0, &REQ, now);
+        if is_answered {
+            connection.answer(convert::sidr_rep(1, &Message::new(Kind::DatagramReply)), now);
+            while connection.next_message().is_some() {}
+        }
+        let (origin, deadline) = (Some((Gid::ZERO, number, true)), connection.deadline());
+        let route = Route { source: Gid::ZERO, destination: Gid::ZERO, traffic_class: 0, hop_limit: 0, flow_label: 0 };
+        connections.deadlines.extend(deadline.map(|deadline| (deadline, number)));
+        connections.add(number, Entry { connection, route, service: 1, owner: Owner::None, origin, deadline });
+    }
+
+    /// A peer that sends many requests must not prevent that the program connects.
+    #[test]
+    #[cfg_attr(miri, ignore = "many connections")]
+    fn connections_that_have_ended_leave_space_for_others() {
+        let mut connections = Connections { base: Some(0), ..Connections::default() };
+        (2..=MAX_CONNECTIONS as u32).for_each(|number| add(&mut connections, number, false));
+        add(&mut connections, 1, true);
+        assert!(connections.next_id().is_ok());
+        assert_eq!((connections.all.len(), connections.requested.len()), (MAX_CONNECTIONS - 1, MAX_CONNECTIONS - 1));
+        assert!(!connections.all.contains_key(&1) && connections.deadlines.is_empty());
+        add(&mut connections, 1, false);
+        assert_eq!(connections.next_id(), Err(Errno::NO_MEMORY));
+    }
+
+    #[test]
+    fn passed_requests_are_remembered_for_some_time() {
+        let (now, origin) = (Instant::now(), |number| (Gid::ZERO, number, false));
+        let mut connections = Connections::default();
+        for number in 0..=MAX_PASSED as u32 {
+            connections.remember(origin(number), now);
+            connections.remember(origin(number), now);
+        }
+        assert_eq!(connections.passed.len(), MAX_PASSED);
+        assert!(!connections.has_passed(origin(0), now) && connections.has_passed(origin(1), now));
+        assert!(!connections.has_passed(origin(1), now + PASSED_TIME));
     }
 }

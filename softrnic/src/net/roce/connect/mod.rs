@@ -180,6 +180,11 @@ impl Connection {
         self.state == State::Closed
     }
 
+    /// Whether the connection has ended, and its state is only required for duplicates.
+    pub(crate) fn has_ended(&self) -> bool {
+        matches!(self.state, State::TimeWait | State::Rejected | State::Answered | State::Closed)
+    }
+
     /// When [`expired`](Self::expired) must be called.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.deadline
@@ -187,7 +192,12 @@ impl Connection {
 
     /// Returns the next message to send, with its transaction id.
     pub(crate) fn next_message(&mut self) -> Option<(u64, Message)> {
-        self.outgoing.pop_front()
+        let next = self.outgoing.pop_front();
+        if next.is_none() {
+            // An idle connection needs no memory for messages.
+            self.outgoing = VecDeque::new();
+        }
+        next
     }
 
     pub(crate) fn next_event(&mut self) -> Option<Event> {
