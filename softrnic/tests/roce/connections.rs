@@ -73,7 +73,7 @@ fn reply_to_an_unknown_request_is_rejected() {
 
 /// A process that is killed does not disconnect. Another one of its host, here the device, does not know the connection.
 #[test]
-fn connection_to_a_process_that_has_gone_ends() {
+fn connection_to_a_killed_process_ends() {
     let (listener, manager) = (Listener::new(0), Manager::at(own_address(0x40)));
     manager.send(REQ, 5, &manager.request(0x55, listener.port));
     let id = accept(&listener);

@@ -358,10 +358,9 @@ impl World {
             Kind::Reply => connection.accept(convert::rep(message), now),
             Kind::ReadyToUse => connection.ready(now),
             Kind::Reject => connection.reject(message.reason, &message.data, now),
-            Kind::Disconnect => connection.disconnect(now),
+            Kind::Disconnect | Kind::Disconnected => connection.disconnect(now),
             Kind::DatagramReply => connection.answer(convert::sidr_rep(entry.service, message), now),
-            // The disconnection of the peer was confirmed when it arrived.
-            Kind::Disconnected | Kind::Request | Kind::DatagramRequest => {}
+            Kind::Request | Kind::DatagramRequest => {}
         }
         self.pump(number);
     }

@@ -49,8 +49,6 @@ fn verbs_and_connections_behave_as_on_other_devices() {
         "address_of_the_link",
         "network_without_a_route",
         "ipv6_only_listener",
-        // The connection manager of this device confirms a disconnection at once.
-        "unanswered_disconnect",
         // If only this device exists, "any transport" means TCP, which has already bound the port.
         "any_transport_uses_rdma",
     ] {

@@ -6,12 +6,12 @@
 //! and [`Connection::expired`] at the [deadline](Connection::deadline). After each call, it sends the
 //! [messages](Connection::next_message) and handles the [events](Connection::next_event).
 //!
-//! A request to disconnect is confirmed at once, so that the peer does not wait for the program of this end.
+//! As in the kernel, a request to disconnect is confirmed when the program of this end disconnects, too.
 //!
-//! A process that is killed does not disconnect. So each end checks from time to time that the other one knows the
-//! connection: it requests to disconnect another QP than the one of the connection. The peer ignores this, as the kernel
+//! A process that is killed does not disconnect. So each end checks from time to time that the other one still has the
+//! connection: it requests to disconnect another QP than that of the connection. The peer ignores this, as the kernel
 //! does, but if the connection is unknown, the host of the peer confirms the request. If no process of the host uses RoCE
-//! any more, the owner may get an error. So that it trusts no error of a firewall, the check also requests to disconnect
+//! any more, the owner may get an error. An error may also come from a firewall, so the check also requests to disconnect
 //! an unknown connection, which any host that uses RoCE confirms.
 
 pub(crate) mod received;
@@ -70,6 +70,8 @@ enum State {
     Established,
     /// DREQ is repeated.
     Disconnecting,
+    /// DREQ has arrived, and is confirmed when the program disconnects.
+    PeerDisconnected,
     /// The connection has ended.
     TimeWait,
     /// REJ has been sent, and is sent again in response to duplicates.
@@ -259,12 +261,19 @@ impl Connection {
         }
     }
 
-    /// Disconnects.
+    /// Disconnects, or confirms that the peer has disconnected.
     pub(crate) fn disconnect(&mut self, now: Instant) {
-        if matches!(self.state, State::Established | State::Accepted) {
-            self.state = State::Disconnecting;
-            let dreq = Dreq { ids: self.ids, remote_qp_number: self.remote_qp_number, private: [0; Dreq::PRIVATE] };
-            self.repeat(self.transaction.wrapping_add(1), Message::Dreq(dreq), now);
+        match self.state {
+            State::Established | State::Accepted => {
+                self.state = State::Disconnecting;
+                let dreq = Dreq { ids: self.ids, remote_qp_number: self.remote_qp_number, private: [0; Dreq::PRIVATE] };
+                self.repeat(self.transaction.wrapping_add(1), Message::Dreq(dreq), now);
+            }
+            State::PeerDisconnected => {
+                self.outgoing.extend(self.last);
+                self.end(State::TimeWait, now + TIMEWAIT);
+            }
+            _ => {}
         }
     }
 

@@ -58,12 +58,19 @@ impl Connection {
                 self.events.push_back(Event::Established);
             }
             Message::Dreq(dreq) if self.has(dreq.ids) && dreq.remote_qp_number == self.qp_number => {
+                let drep = (transaction, confirmation(dreq));
                 match self.state {
-                    State::Established | State::Accepted | State::Disconnecting => self.disconnected(now),
-                    State::TimeWait => {}
-                    _ => return,
+                    State::Established | State::Accepted => {
+                        (self.state, self.deadline, self.last) = (State::PeerDisconnected, None, Some(drep));
+                        self.events.push_back(Event::Disconnected);
+                    }
+                    State::Disconnecting => {
+                        self.disconnected(now);
+                        self.outgoing.push_back(drep);
+                    }
+                    State::TimeWait => self.outgoing.push_back(drep),
+                    _ => {}
                 }
-                self.outgoing.push_back((transaction, confirmation(dreq)));
             }
             Message::Drep(drep) if self.has(drep.ids) => match self.state {
                 State::Disconnecting => self.disconnected(now),

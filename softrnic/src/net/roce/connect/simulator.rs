@@ -69,6 +69,9 @@ impl World {
                 if matches!(event, Event::Replied(_)) {
                     connection.ready(now);
                 }
+                if event == Event::Disconnected {
+                    connection.disconnect(now);
+                }
                 self.ends[index].events.push(event);
             }
         }

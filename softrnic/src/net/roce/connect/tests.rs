@@ -215,7 +215,7 @@ fn reply_to_an_unknown_request_ends_the_connection() {
 }
 
 #[test]
-fn established_connection_ends_when_the_peer_does_not_know_it() {
+fn established_connection_ends_when_the_peer_has_lost_it() {
     let now = Instant::now();
     let [mut one, mut other] = connected(now);
     let first = one.deadline().unwrap();
@@ -228,7 +228,7 @@ fn established_connection_ends_when_the_peer_does_not_know_it() {
     one.received(transaction, &confirmation(&unknown), first);
     assert_eq!((unknown.ids.remote, events(&mut one)), (0, vec![]));
     other.received(transaction, &Message::Dreq(dreq), first);
-    assert_eq!((messages(&mut other), events(&mut other)), (vec![], vec![]), "the peer knows the connection");
+    assert_eq!((messages(&mut other), events(&mut other)), (vec![], vec![]), "the peer has the connection");
     // The confirmation of a peer that does not. One with another transaction id is forged.
     let confirmed = confirmation(&dreq);
     one.received(transaction + 1, &confirmed, first);
@@ -244,11 +244,17 @@ fn established_connection_ends_when_the_peer_does_not_know_it() {
 }
 
 #[test]
-fn disconnection_is_confirmed_at_once_and_again() {
+fn disconnection_is_confirmed_when_the_program_disconnects_and_again() {
     let now = Instant::now();
     let [mut one, mut other] = connected(now);
     one.disconnect(now);
     let dreq = messages(&mut one);
+    for _ in 0..2 {
+        other.received(dreq[0].0, &dreq[0].1, now);
+        assert_eq!((messages(&mut other), other.deadline()), (vec![], None));
+    }
+    other.disconnect(now);
+    assert!(matches!(messages(&mut other)[..], [(transaction, Message::Drep(_))] if transaction == dreq[0].0));
     for _ in 0..2 {
         other.received(dreq[0].0, &dreq[0].1, now);
         assert!(matches!(messages(&mut other)[..], [(transaction, Message::Drep(_))] if transaction == dreq[0].0));
