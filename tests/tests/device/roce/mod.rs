@@ -206,6 +206,21 @@ fn lost_packets_are_sent_again() {
     measure(&hosts, &["write bw -s 64K -n 20", "read bw -s 64K -n 20", "send bw -s 1,5000 -n 50", "atomic lat -n 20"]);
 }
 
+/// Other processes receive the messages of some connections, and pass them on.
+#[test]
+fn connections_are_made_and_end_if_messages_are_lost() {
+    if !is_soft() {
+        return;
+    }
+    let Some(hosts) = Hosts::with_bad_cable(Duration::from_millis(2), 150) else { return };
+    let (mut others, cmtime) = ([0, 1].map(|host| waiting(&hosts, host)), example("cmtime"));
+    let client = format!("-c 50 -s {}", Hosts::ADDRESSES[1]);
+    for ended in play(on(&hosts, 1, &cmtime, "-c 50"), || on(&hosts, 0, &cmtime, &client)) {
+        succeeds(&ended, &[]);
+    }
+    others.iter_mut().for_each(Program::kill);
+}
+
 /// The environment of UCX. Without the last variable, it does not accept datagrams between two hosts with IPv4 addresses.
 macro_rules! ucx {
     () => {
