@@ -549,6 +549,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "many requests")]
     fn passed_requests_are_remembered_for_some_time() {
         let (now, origin) = (Instant::now(), |number| (Gid::ZERO, number, false));
         let mut connections = Connections::default();
