@@ -252,7 +252,6 @@ fn programs_connect_with_the_kernel_in_both_roles() {
         ["ib_read_bw -R -F -n 100 -s 65536", "ib_read_bw -R -F -n 100 -s 65536"],
         ["ib_atomic_lat -R -F -n 100", "ib_atomic_lat -R -F -n 100"],
         ["ib_send_lat -R -c UD -F -n 100 -s 64", "ib_send_lat -R -c UD -F -n 100 -s 64"],
-        ["fi_pingpong -p verbs -d {device} -e msg -B {port}", "fi_pingpong -p verbs -d {device} -e msg -P {port}"],
         [
             concat!(ucx!(), "rc_v ucx_perftest -p {port}"),
             concat!(ucx!(), "rc_v ucx_perftest -p {port} -w 10 -n 100 -t tag_lat"),
