@@ -387,7 +387,7 @@ impl Engine {
                     rdma_mummy_sys::log!(debug, "a packet was lost: {error}");
                 }
             }
-            receiving.touched.drain(..).for_each(|link| link.flush());
+            receiving.touched.drain(..).for_each(|link| link.handled());
         }
         has_found
     }

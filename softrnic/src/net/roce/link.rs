@@ -171,7 +171,7 @@ impl Link {
         }
     }
 
-    /// Handles a packet of the peer. The caller holds the engine's lock for receiving, and calls [`Carrier::flush`] after
+    /// Handles a packet of the peer. The caller holds the engine's lock for receiving, and calls [`Link::handled`] after
     /// the last packet that has arrived. `is_marked` is set if a router has marked the packet because of congestion.
     pub(super) fn arrived(&self, packet: &Packet, payload: &[u8], is_marked: bool) {
         if self.ends.condition.is_down() {
@@ -222,6 +222,15 @@ impl Link {
             counters += machine.1.counters;
         }
         counters
+    }
+
+    /// Acknowledges the packets that have arrived, and sends what is due.
+    pub(super) fn handled(&self) {
+        let mut state = self.state();
+        if let Machine::Reliable(machine) = &mut state.machine {
+            machine.1.handled();
+        }
+        self.send(state, Instant::now());
     }
 
     /// Handles that this host has dropped packets, perhaps of this peer.

@@ -58,6 +58,8 @@ pub(super) struct Responses {
     /// Whether the packet `expected` contradicts the ones before it.
     is_invalid: bool,
     is_acknowledgement_due: bool,
+    /// Whether the QP may still be handling the last packet, and so may refuse it.
+    is_handling: bool,
     out: VecDeque<Out>,
     buffered: usize,
     /// Buffers that later responses reuse.
@@ -143,6 +145,7 @@ impl Responses {
             refused: None,
             is_invalid: false,
             is_acknowledgement_due: false,
+            is_handling: false,
             out: VecDeque::new(),
             buffered: 0,
             spare: Spare::new(MAX_SPARE),
@@ -178,12 +181,18 @@ impl Responses {
         let packets = if matches!(part.request.operation, Operation::Read { .. }) { part.request.packets } else { 1 };
         self.expected = psn_after(packet.psn, packets);
         self.is_acknowledgement_due |= packet.asks;
+        self.is_handling = true;
         if self.assembly.current().is_none() {
             let Request { operation, psn, length, .. } = part.request;
             let last = before(self.expected);
             self.pending.push_back(Pending { psn, last, operation, length, before: current, given: 0, messages: 0 });
         }
         Verdict::Part(part)
+    }
+
+    /// The QP has handled all packets that have arrived, so they can be acknowledged.
+    pub(super) fn handled(&mut self) {
+        self.is_handling = false;
     }
 
     /// Handles a packet that arrives before an earlier one.
@@ -464,8 +473,10 @@ impl Responses {
         if self.pending.is_empty() {
             self.spare.rest(&mut self.out);
         }
-        // The responses to the pending messages acknowledge those before them.
-        if self.is_acknowledgement_due && self.pending.is_empty() && self.refused.is_none() {
+        // The responses to the pending messages acknowledge those before them. If the QP refused a packet that was
+        // acknowledged, the peer would ignore that.
+        let is_acknowledged = self.pending.is_empty() && !self.is_handling && self.refused.is_none();
+        if self.is_acknowledgement_due && is_acknowledged {
             let acknowledgement = Body::Acknowledge(self.acknowledgement(Syndrome::Ack));
             if emit(&self.line.packet(acknowledgement, 0, before(self.expected)), &[]) {
                 self.is_acknowledgement_due = false;

@@ -1,6 +1,7 @@
 //! What waits while the socket takes nothing.
 
 use super::*;
+use crate::net::roce::packet::SendEnd;
 use crate::wire::address::Gid;
 use crate::wire::operation::Service;
 
@@ -69,7 +70,7 @@ fn repeated_requests_are_answered_only_while_few_answers_wait() {
 fn refusals_are_repeated_only_while_few_answers_wait() {
     let mut responses = responses();
     responses.refuse(PSN, Nak::RemoteAccess);
-    let packet = Body::Send { place: Place::Only, end: super::super::packet::SendEnd::Nothing };
+    let packet = Body::Send { place: Place::Only, end: SendEnd::Nothing };
     let packet = Packet { asks: true, ..responses.line.packet(packet, 0, PSN) };
     for _ in 0..10 * MAX_WAITING {
         responses.arrived(&packet, 0, Instant::now());
@@ -92,6 +93,27 @@ fn replies_wait_in_the_qp_while_many_answers_wait() {
     let response = Response { number: 2, source_number: 1, psn, attempt: 0, kind };
     assert_eq!(responses.respond(&response, |_| Ok(())), Ok(()));
     assert_eq!(sent(&mut responses), 1);
+}
+
+/// Another thread may send while the QP handles a packet, and the QP may refuse this packet.
+#[test]
+fn packet_is_acknowledged_only_after_the_qp_has_handled_it() {
+    let first = Body::Send { place: Place::First, end: SendEnd::Nothing };
+    for is_ready in [true, false] {
+        let mut responses = responses();
+        let packet = Packet { asks: true, ..responses.line.packet(first, 0, PSN) };
+        assert!(matches!(responses.arrived(&packet, 1024, Instant::now()), Verdict::Part(_)));
+        assert_eq!(sent(&mut responses), 0);
+        if !is_ready {
+            let kind = ResponseKind::Reply(Reply::NotReady { timer: 1 });
+            let response = Response { number: 2, source_number: 1, psn: PSN, attempt: 0, kind };
+            assert_eq!(responses.respond(&response, |_| Ok(())), Ok(()));
+        }
+        responses.handled();
+        // The answer is an acknowledgement or an RNR NAK.
+        assert_eq!(sent(&mut responses), 1);
+        assert_eq!(responses.expected, PSN + u32::from(is_ready));
+    }
 }
 
 impl Responses {

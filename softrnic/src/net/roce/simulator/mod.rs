@@ -223,6 +223,7 @@ impl End {
             }
             Verdict::Again(part) => self.answers.push_back((part, 0)),
         }
+        self.responses.handled();
     }
 
     fn reply(&mut self, part: &Part, kind: ResponseKind, payload: &[u8]) -> bool {
