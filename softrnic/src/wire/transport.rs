@@ -125,7 +125,8 @@ pub(crate) trait Carrier: fmt::Debug + Send + Sync {
     /// and then retries [`put`](Self::put), because the carrier may have got space between the two calls.
     fn wake(&self, waiting: Weak<dyn Wake>);
 
-    /// Returns how many packets the other process has received for all its QPs.
+    /// Returns how many packets the other process has received for all its QPs. For a connection of a QP, returns how many
+    /// of its packets the peer has acknowledged.
     fn taken(&self) -> u64;
 
     /// Sends the packets that [`put`](Self::put) has gathered. This function is called after a series of `put`s.

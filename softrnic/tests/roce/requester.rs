@@ -1,5 +1,7 @@
 //! The requests of the device, and what the answers of the peer mean for its completions (section 9.9.2).
 
+use std::time::Duration;
+
 use rdma_mummy_sys::*;
 
 use crate::packet::*;
@@ -205,6 +207,20 @@ fn silent_peer_exhausts_the_retries() {
     post(&peer, ibv_wr_opcode::IBV_WR_SEND, 1, 4);
     let failed = peer.side.wait();
     assert_eq!((failed.wr_id, failed.status), (1, ibv_wc_status::IBV_WC_RETRY_EXC_ERR));
+    peer.close();
+}
+
+/// On a slow path, a long message may take longer than all time-outs.
+#[test]
+fn peer_that_acknowledges_packets_does_not_exhaust_the_retries() {
+    let peer = Peer::with(Options { timeout: 8, retry_cnt: 0, ..Options::default() });
+    post(&peer, ibv_wr_opcode::IBV_WR_SEND, 1, 30 * 1024);
+    for psn in 200..230 {
+        assert!(peer.side.poll().is_none());
+        std::thread::sleep(Duration::from_millis(200));
+        peer.send(&acknowledgement(psn, ACK, u32::from(psn == 229)));
+    }
+    peer.side.done(1);
     peer.close();
 }
 

@@ -438,7 +438,10 @@ impl Carrier for Link {
     }
 
     fn taken(&self) -> u64 {
-        0
+        match &self.state().machine {
+            Machine::Reliable(machine) => machine.0.acknowledged,
+            Machine::Unreliable(_) => 0,
+        }
     }
 
     fn flush(&self) {

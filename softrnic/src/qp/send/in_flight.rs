@@ -39,7 +39,7 @@ pub(in crate::qp) struct Sent {
 struct Watch {
     until: Instant,
     activity: u32,
-    /// The number of packets that the peer's process had received for all its QPs.
+    /// See [`Carrier::taken`].
     taken: u64,
 }
 
@@ -246,7 +246,7 @@ impl InFlight {
             let taken = self.taken();
             let now = Instant::now();
             let until = now + min_timeout;
-            self.watch = Some(Watch { until, activity: self.activity, taken });
+            self.watch = Some(Watch { until, activity: self.activity_of_peer(pair), taken });
             self.alarm.set(pair, until, now);
         }
     }
@@ -259,9 +259,14 @@ impl InFlight {
         }
     }
 
+    /// The counter that shows that the peer exists. A connection takes packets whether it does or not.
+    fn activity_of_peer(&self, pair: &QueuePair) -> u32 {
+        if pair.route.is_connection() { self.inbox_activity } else { self.activity }
+    }
+
     /// Whether the peer has timed out, which means that this QP has sent and received no packet during the whole
     /// time-out. While this QP is blocked by a full carrier, packets that the peer's process receives from other QPs
-    /// also prevent the time-out.
+    /// also prevent the time-out. On a connection, only packets that the peer acknowledges or sends prevent it.
     pub(in crate::qp) fn has_timed_out(&mut self, pair: &QueuePair, attributes: &Attributes) -> bool {
         let Some(Watch { until, activity, taken }) = self.watch else {
             return false;
@@ -272,15 +277,15 @@ impl InFlight {
             return false;
         }
         self.watch = None;
-        let is_others_turn = self.is_blocked && taken != self.taken();
-        if !self.sent.is_empty() && activity == self.activity && !is_others_turn {
+        let has_taken = taken != self.taken() && (self.is_blocked || pair.route.is_connection());
+        if !self.sent.is_empty() && activity == self.activity_of_peer(pair) && !has_taken {
             return true;
         }
         self.watch(pair, attributes);
         false
     }
 
-    /// The number of packets that the peer's process has received for all its QPs.
+    /// See [`Carrier::taken`].
     fn taken(&self) -> u64 {
         self.carrier.as_ref().and_then(Weak::upgrade).map_or(0, |carrier| carrier.taken())
     }

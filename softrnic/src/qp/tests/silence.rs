@@ -2,7 +2,7 @@
 
 use rdma_mummy_sys::ibv_wc_status as Status;
 
-use super::wire::{FLAG, Link};
+use super::wire::{FLAG, Link, Wire};
 use super::*;
 
 #[test]
@@ -57,4 +57,60 @@ fn unlimited_timeout_retries_only_with_the_next_request() {
     link.a.post_bytes(2, Operation::Write { address, rkey }, 0, 8);
     link.settle();
     assert_eq!(link.a.sent_statuses(), [(1, SUCCESS), (2, SUCCESS)]);
+}
+
+/// Returns an end whose connection does not lead to a peer.
+fn connection() -> (End, Arc<Wire>) {
+    let end = End::with(Service::ReliableConnection, |parts| {
+        (parts.reach, parts.max_send_wr) = (Reach::Connection, limits::MAX_QP_WR);
+    });
+    let wire = Wire::new();
+    end.pair.set_connection(wire.clone()).unwrap();
+    end.ready(&attributes(9));
+    (end, wire)
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "waits for seconds, which take minutes in Miri")]
+fn further_requests_do_not_prevent_the_timeout_of_a_connection() {
+    let (end, _wire) = connection();
+    end.pair.requester.lock().unwrap().flight.min_timeout = Duration::from_millis(200);
+    let (address, rkey) = end.at(0);
+    for wr_id in 0..limits::MAX_QP_WR.into() {
+        end.post_bytes(wr_id, Operation::Write { address, rkey }, 0, 8);
+        if let Some(sent) = end.sends.pop() {
+            assert_eq!((sent.wr_id, sent.status), (0, Status::IBV_WC_RETRY_EXC_ERR));
+            return;
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    panic!("the peer has not timed out");
+}
+
+#[test]
+fn connection_whose_packets_are_acknowledged_does_not_time_out() {
+    let mut patience = Duration::from_millis(20);
+    loop {
+        let (end, wire) = connection();
+        end.pair.requester.lock().unwrap().flight.min_timeout = patience;
+        let (address, rkey) = end.at(0);
+        let mut last = Instant::now();
+        end.post_bytes(1, Operation::Write { address, rkey }, 0, 8);
+        let mut longest = Duration::ZERO;
+        for _ in 0..20 {
+            let before = Instant::now();
+            _ = wire.pop();
+            longest = longest.max(last.elapsed());
+            last = before;
+            thread::sleep(patience / 2);
+        }
+        let is_waiting = end.sends.is_empty();
+        // If this thread did not run for so long, the peer may have timed out.
+        if longest.max(last.elapsed()) < patience {
+            assert!(is_waiting);
+            assert_eq!(poll(&end.sends).status, Status::IBV_WC_RETRY_EXC_ERR);
+            return;
+        }
+        patience *= 2;
+    }
 }

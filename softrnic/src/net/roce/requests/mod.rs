@@ -67,6 +67,8 @@ pub(super) struct Requests {
     /// Buffers that later parts reuse.
     spare: Spare,
     pub(super) counters: Counters,
+    /// How many packets were acknowledged.
+    pub(super) acknowledged: u64,
 }
 
 /// A request with responses of its own.
@@ -109,6 +111,7 @@ impl Requests {
             deadline: None,
             spare: Spare::new(MAX_SPARE),
             counters: Counters::new(),
+            acknowledged: 0,
         }
     }
 
@@ -219,6 +222,7 @@ impl Requests {
         if packets <= 0 {
             return;
         }
+        self.acknowledged += packets as u64;
         let is_full = distance(self.oldest, self.sent) + 1 >= self.window.packets() / 2;
         self.window.acknowledged(packets, is_full);
         if let Some((timed, at)) = self.timed.filter(|(timed, _)| distance(*timed, psn) > 0) {
