@@ -332,6 +332,12 @@ impl Engine {
         }
     }
 
+    /// Returns how many times links must be called.
+    #[cfg(test)]
+    pub(super) fn times(&self) -> usize {
+        unpoisoned(self.timers.lock()).len()
+    }
+
     /// Calls the links whose times have come. Returns the next time.
     fn run_due(&self, now: Instant) -> Option<Instant> {
         loop {

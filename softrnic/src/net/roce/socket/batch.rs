@@ -164,7 +164,7 @@ pub(crate) struct Header {
 
 impl Header {
     /// `port` is the port of both ends.
-    pub(super) fn new(port: u16, route: &Route) -> Self {
+    pub(in crate::net::roce) fn new(port: u16, route: &Route) -> Self {
         let flow =
             Flow { source: route.source, destination: route.destination, source_port: port, destination_port: port };
         let (name, control) = header(route, port);
