@@ -11,7 +11,7 @@ use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rdma_mummy_sys::*;
 use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery};
@@ -269,6 +269,17 @@ impl Peer {
             let found = iter::repeat_with(|| self.next()).find(|packet| !packet.is_request());
             assert_eq!(found.as_ref(), Some(answer));
         }
+    }
+
+    /// Returns the requests that the device sends within half a second, which is longer than its first timeout.
+    pub(crate) fn late_requests(&self) -> Vec<Packet> {
+        let end = Instant::now() + Duration::from_millis(500);
+        let mut requests = Vec::new();
+        while Instant::now() < end {
+            requests.extend(self.receive(false).filter(Packet::is_request));
+            std::thread::yield_now();
+        }
+        requests
     }
 
     /// Waits for the request of the device with this PSN.

@@ -178,6 +178,17 @@ fn negative_acknowledgements_have_their_status() {
 }
 
 #[test]
+fn requests_of_a_qp_that_has_refused_one_are_not_repeated() {
+    let peer = Peer::new();
+    post(&peer, ibv_wr_opcode::IBV_WR_SEND, 1, 4);
+    peer.request(200);
+    peer.exchange(&[packet(SEND_MIDDLE, 100).payload([1; 1024])], &[acknowledgement(100, INVALID_REQUEST, 0)]);
+    assert_eq!(peer.side.wait().status, ibv_wc_status::IBV_WC_WR_FLUSH_ERR);
+    assert_eq!(peer.late_requests(), []);
+    peer.fails();
+}
+
+#[test]
 fn rnr_nak_is_retried_until_the_retries_are_exhausted() {
     let peer = Peer::with(Options { rnr_retry: 2, ..Options::default() });
     post(&peer, ibv_wr_opcode::IBV_WR_SEND, 1, 4);

@@ -315,14 +315,16 @@ impl Link {
 
     /// Sends the packets that may leave now.
     fn send(&self, mut state: MutexGuard<'_, State>, now: Instant) {
-        if state.is_ended && !state.has_responses() {
+        if state.is_ended && state.held.is_none() && !state.has_responses() {
             return;
         }
-        if !self.ends.condition.is_down() {
-            self.pump(&mut state, now);
+        match self.ends.condition.is_down() {
+            // The packets are lost. Their time has come, and would come again at once.
+            true => state.held = None,
+            false => self.pump(&mut state, now),
         }
         let requests = match &state.machine {
-            Machine::Reliable(machine) if !state.is_ended => machine.0.deadline(),
+            Machine::Reliable(machine) if !state.has_failed() => machine.0.deadline(),
             _ => None,
         };
         let held = state.held.as_ref().map(|(_, again)| *again);
@@ -358,10 +360,11 @@ impl Link {
             state.counters.cnp_sent += 1;
             emit(&Packet::congestion(self.ends.destination), &[]);
         }
+        let has_failed = state.has_failed();
         match &mut state.machine {
             Machine::Reliable(machine) => {
                 machine.1.send(&mut emit);
-                if !state.is_ended {
+                if !has_failed {
                     machine.0.send(now, &mut emit);
                 }
             }
@@ -392,6 +395,12 @@ impl Link {
 }
 
 impl State {
+    /// Whether the QP has failed, and so sends no more requests. If it has refused a request of the peer, the connection
+    /// stays for the case that the refusal is lost.
+    fn has_failed(&self) -> bool {
+        self.is_ended || matches!(&self.machine, Machine::Reliable(machine) if machine.1.has_refused())
+    }
+
     fn has_space_for_waiter(&self) -> bool {
         let Lacks { requests, responses } = self.lacks_space;
         self.waiter.is_some()

@@ -423,6 +423,11 @@ impl Responses {
         self.answer(psn, Syndrome::Nak(nak));
     }
 
+    /// Whether a packet was refused for good.
+    pub(super) fn has_refused(&self) -> bool {
+        self.refused.is_some()
+    }
+
     fn acknowledgement(&self, syndrome: Syndrome) -> Acknowledgement {
         Acknowledgement { syndrome, messages: self.messages }
     }

@@ -30,7 +30,7 @@ impl Deliver for Nobody {
 const LOCAL: Gid = Gid([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1]);
 
 /// Returns a connection whose engine has no sockets, so that all packets are lost.
-fn link() -> Arc<Link> {
+fn link(condition: &'static Condition) -> Arc<Link> {
     let path = Path {
         destination: LOCAL,
         source: LOCAL,
@@ -45,7 +45,6 @@ fn link() -> Arc<Link> {
     let route = Route { source: LOCAL, destination: LOCAL, traffic_class: 0, hop_limit: 64, flow_label: 0 };
     let engine = Box::leak(Box::new(Engine::new(&Nobody, Reactor::not_started)));
     let service = Service::ReliableConnection;
-    let condition = &HEALTHY;
     let ends = Ends { number: 7, service, path, destination: 8, mtu: 1024, psn: 100, depth: 1, condition };
     Link::new(engine, Header::new(PORT, &route), ends)
 }
@@ -76,7 +75,7 @@ fn read(link: &Link) {
 
 #[test]
 fn times_that_were_replaced_do_not_multiply() {
-    let link = link();
+    let link = link(&HEALTHY);
     read(&link);
     assert_eq!(link.engine.times(), 1);
     for _ in 0..10 {
@@ -88,6 +87,34 @@ fn times_that_were_replaced_do_not_multiply() {
     link.expired(time);
     assert_eq!(link.engine.times(), 2);
     assert!(link.state().scheduled.unwrap() > time);
+}
+
+/// Makes a packet wait for space in the socket.
+fn hold(link: &Link) {
+    let mut batch = link.engine.batch(&link.header);
+    batch.add(&Packet::congestion(8), &[]).unwrap();
+    link.state().held = Some((batch, Instant::now()));
+}
+
+#[test]
+fn packets_that_wait_for_the_socket_are_sent_after_the_end() {
+    let link = link(&HEALTHY);
+    hold(&link);
+    link.end();
+    link.flush();
+    assert!(link.state().held.is_none());
+}
+
+#[test]
+fn packets_that_wait_for_the_socket_are_lost_if_the_port_goes_down() {
+    static CONDITION: Condition = Condition::new();
+    let link = link(&CONDITION);
+    hold(&link);
+    CONDITION.set_down(true);
+    link.flush();
+    assert!(link.state().held.is_none());
+    // Otherwise the engine would call the connection without a pause.
+    assert_eq!(link.engine.times(), 0);
 }
 
 #[test]
