@@ -239,13 +239,16 @@ impl Responder {
 
     /// Sends the data of a read again, whose responses were lost. Returns whether the QP failed.
     pub(in crate::qp) fn read_again(&mut self, pair: &QueuePair, part: &Part, carrier: &Arc<dyn Carrier>) -> bool {
-        let Operation::Read { address, rkey } = part.request.operation else { return false };
-        if !pair.is_reached() || !pair.state().receives() {
-            return false;
+        let back = Return::of(part, carrier);
+        let is_accepted = pair.is_reached() && pair.state().receives();
+        match (part.request.operation, self.entry(pair, &part.request)) {
+            (Operation::Read { address, rkey }, Ok(entry)) if is_accepted => {
+                let reading = Reading { address, rkey, length: part.request.length, offset: 0, is_repeat: true, entry };
+                self.respond_to_read(pair, back, reading)
+            }
+            // The connection waits for the data.
+            _ => self.reply(pair, back, Reply::Silence),
         }
-        let Ok(entry) = self.entry(pair, &part.request) else { return false };
-        let reading = Reading { address, rkey, length: part.request.length, offset: 0, is_repeat: true, entry };
-        self.respond_to_read(pair, Return::of(part, carrier), reading)
     }
 
     /// Makes the checks of a message that do not depend on its data, and takes the receive that it consumes.

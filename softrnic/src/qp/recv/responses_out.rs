@@ -90,7 +90,7 @@ pub(in crate::qp) struct ResponsesOut {
 }
 
 impl ResponsesOut {
-    /// The number of unfinished reads.
+    /// The number of unfinished reads, without those that are repeated.
     pub(in crate::qp) fn reads(&self) -> usize {
         self.reads
     }
@@ -117,7 +117,9 @@ impl ResponsesOut {
     pub(in crate::qp) fn lose(&mut self, carrier: &Arc<dyn Carrier>) {
         if let Some(place) = self.queue(carrier) {
             let queue = self.queues.swap_remove(place);
-            self.reads -= queue.iter().filter(|(_, pending)| matches!(pending, Pending::Read(_))).count();
+            let is_counted =
+                |pending: &Pending| matches!(pending, Pending::Read(reading) if !reading.is_repeat);
+            self.reads -= queue.iter().filter(|(_, pending)| is_counted(pending)).count();
         }
     }
 
@@ -133,9 +135,11 @@ impl ResponsesOut {
 
     fn cut_where(&mut self, is_over: impl Fn(&Reading) -> bool) {
         for (_, pending) in self.queues.iter_mut().flatten() {
-            if matches!(pending, Pending::Read(reading) if is_over(reading)) {
+            if let Pending::Read(reading) = pending
+                && is_over(reading)
+            {
+                self.reads -= usize::from(!reading.is_repeat);
                 *pending = Pending::Reply(Reply::Silence);
-                self.reads -= 1;
             }
         }
     }

@@ -157,6 +157,28 @@ fn reads_beyond_the_peers_limit_are_refused() {
     assert_eq!(statuses, [SUCCESS, Status::IBV_WC_REM_INV_REQ_ERR, FLUSHED]);
 }
 
+#[test]
+fn repeated_read_does_not_count_as_one_of_the_peer() {
+    let link = Link::reliable();
+    let (address, rkey) = link.b.at(0);
+    link.wires[RESPONSES].set_space(0);
+    link.a.post_bytes(1, Operation::Read { address, rkey }, 0, 8);
+    let Some((Packet::Part(mut part), _)) = link.wires[REQUESTS].pop() else { panic!("the packet was not sent") };
+    part.number ^= FLAG;
+    part.request.source_number ^= FLAG;
+    let back: Arc<dyn Carrier> = link.wires[RESPONSES].clone();
+    let reads = || link.b.pair.responder.lock().unwrap().responses.reads();
+    ToQueuePairs.again(&part, &back);
+    assert_eq!(reads(), 0);
+    // The response waits for space.
+    link.b.pair.change(State::ReadyToSend, State::Error, link.b.pair.attributes()).unwrap();
+    assert_eq!(reads(), 0);
+    link.wires[RESPONSES].set_space(usize::MAX);
+    assert_eq!(link.replies(), [Reply::Silence]);
+    ToQueuePairs.again(&part, &back);
+    assert_eq!(link.replies(), [Reply::Silence; 2]);
+}
+
 struct Shared {
     number: u32,
     queue: Arc<ReceiveQueue>,
