@@ -154,7 +154,10 @@ impl Requester {
             return ControlFlow::Break(());
         }
         if pair.parts.service.is_reliable() {
-            self.await_response(pair);
+            // A connection keeps the first parts of a message, and repeats them itself.
+            if self.flight.is_empty() || !pair.route.is_connection() {
+                self.await_response(pair);
+            }
             return ControlFlow::Break(());
         }
         self.flight.unsent.clear();

@@ -3,7 +3,7 @@
 use rdma_mummy_sys::*;
 
 use crate::child::is_alone;
-use crate::common::{Setup, Side, close, open, pair};
+use crate::common::{Setup, Side, close, open, opened, pair};
 use crate::{FLUSHED, OK, SEND, command, event, port_of};
 
 /// Time-outs of 67 ms.
@@ -71,6 +71,28 @@ fn request_that_is_retried_continues() {
     sides[1].receive(3, &mut [sides[1].piece(0, 8)]);
     sides[0].send(SEND, 4, &mut [sides[0].piece(0, 8)], |_| {});
     assert_eq!((sides[0].done(4).status, sides[1].done(3).status), (OK, OK));
+    close(sides);
+}
+
+#[test]
+fn long_message_of_a_connection_continues() {
+    if !is_alone("port::long_message_of_a_connection_continues") {
+        return;
+    }
+    assert_eq!(softrnic::Builder::new().device("softroce0").register(), Ok(()));
+    const BYTES: u32 = 16 << 20;
+    let mut sides = pair(opened(c"softroce0"), Setup { bytes: BYTES as usize, ..SLOW });
+    sides[0].buffer.fill(7);
+    let (remote_addr, rkey) = (sides[1].address(), sides[1].rkey());
+    // Only a part of the message has space in the connection.
+    sides[0].send(ibv_wr_opcode::IBV_WR_RDMA_WRITE, 1, &mut [sides[0].piece(0, BYTES)], |wr| {
+        wr.wr.rdma = ibv_send_wr__bindgen_ty_2__bindgen_ty_1 { remote_addr, rkey };
+    });
+    command("port down");
+    assert!(sides[0].poll().is_none());
+    command("port up");
+    assert_eq!(sides[0].done(1).status, OK);
+    assert!(sides[1].buffer.iter().all(|byte| *byte == 7));
     close(sides);
 }
 
