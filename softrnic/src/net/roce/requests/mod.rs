@@ -172,8 +172,8 @@ impl Requests {
     pub(super) fn send(&mut self, now: Instant, emit: &mut Emit<'_>) {
         let mut index = self.index_of(self.next);
         while let Some(message) = self.messages.get(index) {
-            let (place, end) = (distance(message.psn, self.next), message.end());
-            if place < 0 || distance(self.next, end) <= 0 {
+            let place = distance(message.psn, self.next);
+            if place < 0 || place >= message.packets as i32 {
                 index += 1;
                 continue;
             }
@@ -212,7 +212,8 @@ impl Requests {
     }
 
     fn index_of(&self, psn: u32) -> usize {
-        let is_before = |message: &Message| distance(psn, message.end()) <= 0;
+        // A message of 2^23 packets has no distance from its first PSN to the one after its last.
+        let is_before = |message: &Message| distance(message.psn, psn) >= message.packets as i32;
         self.messages.iter().take_while(|message| is_before(message)).count()
     }
 

@@ -5,8 +5,11 @@ use std::time::{Duration, Instant};
 use super::{BASE, End, MEMORY, Network, PERFECT, RKEY, data, run};
 use crate::net::roce::line::Line;
 use crate::net::roce::packet::{Acknowledgement, Body, Nak, Packet, Place, SendEnd, Syndrome};
+use crate::net::roce::requests::Requests;
 use crate::net::roce::responses::{Responses, Verdict};
+use crate::wire::message::Request;
 use crate::wire::operation::{Operation, Service};
+use crate::wire::packet::{Part, packet_count};
 
 /// Returns random works, whose effects do not depend on those of the other end.
 fn works(rng: &mut fastrand::Rng, count: usize) -> Vec<(Operation, u64)> {
@@ -116,6 +119,24 @@ fn everything_at_once() {
     let delay = Duration::from_millis(2);
     let network = Network { loss: 30, repeat: 30, reorder: 30, unready: 200, overflow: 50, delay };
     tried(network, 0..SEEDS);
+}
+
+/// It takes half of all PSNs.
+#[test]
+fn longest_read_with_the_smallest_mtu_is_sent() {
+    let line = Line { mtu: 256, service: Service::ReliableConnection, destination: 9 };
+    let mut requests = Requests::new(line, 1);
+    let operation = Operation::Read { address: BASE, rkey: RKEY };
+    let template = super::template_of(operation);
+    let request = Request { length: 1 << 31, psn: 0xff_fff0, packets: packet_count(1 << 31, 256), ..template };
+    let part = Part { number: 9, request, offset: 0, length: 0, attempt: 0 };
+    assert_eq!(requests.add(&part, |_| Ok(())), Ok(()));
+    let mut sent = Vec::new();
+    requests.send(Instant::now(), &mut |packet: &Packet, _: &[u8]| {
+        sent.push((packet.psn, matches!(packet.body, Body::Read(_))));
+        true
+    });
+    assert_eq!(sent, [(0xff_fff0, true)]);
 }
 
 /// The kernel's soft-RoCE waits for seconds before it sends the end of a message again.
