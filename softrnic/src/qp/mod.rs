@@ -203,7 +203,9 @@ impl QueuePair {
         attributes.rq_psn &= MAX_NUMBER;
         if from == State::ReadyToReceive && to == State::ReadyToSend {
             self.sq_psn.store(attributes.sq_psn & MAX_NUMBER, Ordering::Relaxed);
-            self.route.begin(attributes.max_rd_atomic);
+        }
+        if matches!(to, State::ReadyToSend | State::SendQueueDrain) {
+            self.route.set_depths(attributes.max_rd_atomic, attributes.max_dest_rd_atomic);
         }
         match to {
             State::Reset => {

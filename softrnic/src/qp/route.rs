@@ -90,10 +90,10 @@ impl Route {
         }
     }
 
-    /// Begins to send on the connection, with this number of reads and atomics in flight at most.
-    pub(super) fn begin(&self, reads: u8) {
+    /// See [`Dedicated::set_depths`].
+    pub(super) fn set_depths(&self, own: u8, peer: u8) {
         if let Some(connection) = self.connection() {
-            connection.begin(reads);
+            connection.set_depths(own, peer);
         }
     }
 }

@@ -160,8 +160,8 @@ pub(crate) trait Dedicated: Carrier {
     /// sent. This function takes no lock of a QP.
     fn end(&self);
 
-    /// Sets how many reads and atomics the QP may have in flight. The QP now begins to send.
-    fn begin(&self, _reads: u8) {}
+    /// Sets how many reads and atomics the QP may have in flight, and how many its peer.
+    fn set_depths(&self, _own: u8, _peer: u8) {}
 
     /// Ends the connection, because its QP leaves it. Its peer is not served any more.
     fn leave(&self) {

@@ -156,9 +156,7 @@ impl Peer {
         attr.path_mtu = ibv_mtu::IBV_MTU_1024;
         (attr.dest_qp_num, attr.rq_psn) = (NUMBER, options.psn);
         (attr.max_dest_rd_atomic, attr.min_rnr_timer) = (options.depth, MIN_RNR_TIMER);
-        (attr.ah_attr.is_global, attr.ah_attr.port_num) = (1, 1);
-        attr.ah_attr.grh.dgid = ibv_gid { raw: self.address.to_ipv6_mapped().octets() };
-        (attr.ah_attr.grh.sgid_index, attr.ah_attr.grh.hop_limit) = (self.gid_index(), 64);
+        attr.ah_attr = self.path();
         let ready = mask::IBV_QP_STATE.0
             | mask::IBV_QP_AV.0
             | mask::IBV_QP_PATH_MTU.0
@@ -177,6 +175,29 @@ impl Peer {
             | mask::IBV_QP_RNR_RETRY.0
             | mask::IBV_QP_TIMEOUT.0;
         assert_eq!(self.side.modify(&mut attr, send), 0);
+    }
+
+    /// The path from the device to this peer.
+    pub(crate) fn path(&self) -> ibv_ah_attr {
+        // SAFETY: zero is valid for numbers and unions of numbers.
+        let mut path: ibv_ah_attr = unsafe { zeroed() };
+        (path.is_global, path.port_num) = (1, 1);
+        path.grh.dgid = ibv_gid { raw: self.address.to_ipv6_mapped().octets() };
+        (path.grh.sgid_index, path.grh.hop_limit) = (self.gid_index(), 64);
+        path
+    }
+
+    /// Changes attributes of the QP while its send queue is drained. Returns the error number.
+    pub(crate) fn change_drained(&self, mask: ibv_qp_attr_mask, change: impl FnOnce(&mut ibv_qp_attr)) -> i32 {
+        // SAFETY: zero is valid for numbers and unions of numbers.
+        let mut attr: ibv_qp_attr = unsafe { zeroed() };
+        attr.qp_state = ibv_qp_state::IBV_QPS_SQD;
+        assert_eq!(self.side.modify(&mut attr, ibv_qp_attr_mask::IBV_QP_STATE.0), 0);
+        change(&mut attr);
+        let result = self.side.modify(&mut attr, ibv_qp_attr_mask::IBV_QP_STATE.0 | mask.0);
+        attr.qp_state = ibv_qp_state::IBV_QPS_RTS;
+        assert_eq!(self.side.modify(&mut attr, ibv_qp_attr_mask::IBV_QP_STATE.0), 0);
+        result
     }
 
     /// The index of the GID of the device's address.

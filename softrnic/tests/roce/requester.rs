@@ -119,6 +119,32 @@ fn reads_in_flight_do_not_exceed_the_depth() {
 }
 
 #[test]
+fn depth_that_was_lowered_also_limits_the_packets_of_a_read() {
+    let peer = Peer::new();
+    let mask = ibv_qp_attr_mask::IBV_QP_MAX_QP_RD_ATOMIC;
+    assert_eq!(peer.change_drained(mask, |attr| attr.max_rd_atomic = 1), 0);
+    post(&peer, ibv_wr_opcode::IBV_WR_RDMA_READ, 1, 32 * 1024);
+    peer.request(200);
+    assert!(peer.late_requests().iter().all(|request| (request.opcode, request.psn) == (READ, 200)));
+    peer.close();
+}
+
+#[test]
+fn path_of_a_connection_stays() {
+    let peer = Peer::new();
+    let mask = ibv_qp_attr_mask::IBV_QP_AV;
+    let change = |hop_limit| {
+        peer.change_drained(mask, |attr| {
+            attr.ah_attr = peer.path();
+            attr.ah_attr.grh.hop_limit = hop_limit;
+        })
+    };
+    assert_eq!((change(64), change(65)), (0, libc::EOPNOTSUPP));
+    peer.exchange(&[packet(WRITE_ONLY, 100).reth(0, 0, 0).asks()], &[acknowledgement(100, ACK, 1)]);
+    peer.close();
+}
+
+#[test]
 fn missing_response_to_a_read_is_requested_again() {
     let peer = Peer::new();
     post(&peer, ibv_wr_opcode::IBV_WR_RDMA_READ, 1, 2049);

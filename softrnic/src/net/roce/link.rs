@@ -474,9 +474,10 @@ impl Dedicated for Link {
         self.state().is_ended = true;
     }
 
-    fn begin(&self, reads: u8) {
+    fn set_depths(&self, own: u8, peer: u8) {
         if let Machine::Reliable(machine) = &mut self.state().machine {
-            machine.0.set_max_reads(reads.into());
+            machine.0.set_max_reads(own.into());
+            machine.1.set_depth(peer.into());
         }
     }
 

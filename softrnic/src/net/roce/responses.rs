@@ -153,6 +153,11 @@ impl Responses {
         }
     }
 
+    /// Sets the number of reads and atomics for which the peer may ask again.
+    pub(super) fn set_depth(&mut self, depth: usize) {
+        self.depth = depth.max(1);
+    }
+
     /// Decides about a request packet.
     pub(super) fn arrived(&mut self, packet: &Packet, length: usize, now: Instant) -> Verdict {
         self.arrived = Some(now);

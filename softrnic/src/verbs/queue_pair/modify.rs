@@ -72,7 +72,12 @@ fn modify(
         if (from, to) == (State::ReadyToSend, State::SendQueueDrain) {
             after.drain_notify = false;
         }
+        let before = after.path;
         attributes::apply(&mut after, attr, given, path)?;
+        // A connection keeps its path.
+        if to == State::SendQueueDrain && after.path != before && matches!(pair.parts().reach, Reach::Connection) {
+            return Err(Errno::NOT_SUPPORTED);
+        }
         if to == State::ReadyToReceive && from == State::Init {
             reach_network(pair, &after)?;
         }
