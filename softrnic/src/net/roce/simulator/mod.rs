@@ -27,10 +27,12 @@ struct Network {
     unready: u32,
     /// How often the receiver believes that it has dropped packets.
     overflow: u32,
+    /// How often a QP is late with its responses to reads, and its socket takes few packets.
+    late: u32,
 }
 
 const PERFECT: Network =
-    Network { loss: 0, repeat: 0, reorder: 0, delay: Duration::from_micros(10), unready: 0, overflow: 0 };
+    Network { loss: 0, repeat: 0, reorder: 0, delay: Duration::from_micros(10), unready: 0, overflow: 0, late: 0 };
 
 /// A packet in flight to the end `to`.
 #[derive(Debug)]
@@ -72,8 +74,18 @@ struct End {
     message: Option<Request>,
     arriving: Vec<u8>,
     has_receive: bool,
-    /// The reads that are being answered, with the number of bytes that were sent.
-    answers: VecDeque<(Part, u64)>,
+    /// What the QP has not sent yet, in order.
+    answers: VecDeque<Waiting>,
+    /// Whether a message without a receive has no RNR NAK yet, so that the QP accepts none after it.
+    is_refusing: bool,
+}
+
+/// A response that waits in the QP.
+#[derive(Debug)]
+enum Waiting {
+    /// A read, with the number of bytes that were sent.
+    Read(Part, u64),
+    Reply(Part, Reply),
 }
 
 /// The addresses of the peer's memory begin here.
@@ -135,6 +147,7 @@ impl End {
             arriving: Vec::new(),
             has_receive: false,
             answers: VecDeque::new(),
+            is_refusing: false,
         }
     }
 
@@ -218,10 +231,14 @@ impl End {
             Verdict::Part(part) => {
                 let reply = self.handle_in_order(&part, payload, is_ready);
                 if let Some(reply) = reply {
-                    self.reply(&part, ResponseKind::Reply(reply), &[]);
+                    self.is_refusing |= matches!(reply, Reply::NotReady { .. });
+                    self.answers.push_back(Waiting::Reply(part, reply));
+                    if self.answers.len() == 1 {
+                        self.answer();
+                    }
                 }
             }
-            Verdict::Again(part) => self.answers.push_back((part, 0)),
+            Verdict::Again(part) => self.answers.push_back(Waiting::Read(part, 0)),
         }
         self.responses.handled();
     }
@@ -233,6 +250,9 @@ impl End {
 
     /// Handles a part if it belongs to the message that is due.
     fn handle_in_order(&mut self, part: &Part, payload: &[u8], is_ready: bool) -> Option<Reply> {
+        if self.is_refusing {
+            return part.is_last().then_some(Reply::Silence);
+        }
         if part.offset == 0 {
             assert_eq!(part.request.psn, self.expected, "a message has the PSN after the one before it");
             self.message = Some(part.request);
@@ -283,7 +303,7 @@ impl End {
                 DONE
             }
             Operation::Read { rkey: RKEY, .. } => {
-                self.answers.push_back((*part, 0));
+                self.answers.push_back(Waiting::Read(*part, 0));
                 None
             }
             Operation::FetchAdd { add, .. } => {
@@ -300,24 +320,30 @@ impl End {
         }
     }
 
-    /// Sends the data of reads, in order.
+    /// Sends replies and the data of reads, in order.
     fn answer(&mut self) {
-        while let Some((part, sent)) = self.answers.pop_front() {
+        while let Some(waiting) = self.answers.pop_front() {
+            let (part, sent) = match waiting {
+                Waiting::Read(part, sent) if sent < part.request.length => (part, sent),
+                Waiting::Read(part, _) => {
+                    self.answers.push_front(Waiting::Reply(part, Reply::Done { original: 0 }));
+                    continue;
+                }
+                Waiting::Reply(part, reply) if self.reply(&part, ResponseKind::Reply(reply), &[]) => {
+                    self.is_refusing &= !matches!(reply, Reply::NotReady { .. });
+                    continue;
+                }
+                Waiting::Reply(..) => return self.answers.push_front(waiting),
+            };
             let Operation::Read { address, .. } = part.request.operation else { unreachable!() };
-            let left = part.request.length - sent;
-            if left == 0 {
-                self.reply(&part, ResponseKind::Reply(Reply::Done { original: 0 }), &[]);
-                continue;
-            }
-            let length = left.min(u64::from(MAX_PAYLOAD));
+            let length = (part.request.length - sent).min(u64::from(MAX_PAYLOAD));
             let start = (address - BASE + sent) as usize;
             let payload = self.memory[start..start + length as usize].to_vec();
             let kind = ResponseKind::Data { offset: sent, length: length as u32 };
             if !self.reply(&part, kind, &payload) {
-                self.answers.push_front((part, sent));
-                return;
+                return self.answers.push_front(Waiting::Read(part, sent));
             }
-            self.answers.push_front((part, sent + length));
+            self.answers.push_front(Waiting::Read(part, sent + length));
         }
     }
 }
@@ -348,6 +374,7 @@ fn run(seed: u64, network: Network, mut ends: [End; 2], depth: usize, start: Ins
     let mut way: Vec<OnItsWay> = Vec::new();
     let (mut now, mut order) = (start, 0);
     for step in 0.. {
+        let mut is_any_late = false;
         if step > 200_000 {
             let last = way.iter().take(3).map(|packet| (packet.to, packet.packet));
             let states = ends.iter().map(|end| {
@@ -361,9 +388,13 @@ fn run(seed: u64, network: Network, mut ends: [End; 2], depth: usize, start: Ins
             end.requests.expired(now);
             end.complete(now);
             end.post(now, depth);
-            end.answer();
+            let is_late = rng.u32(0..1000) < network.late;
+            is_any_late |= is_late;
+            if !is_late {
+                end.answer();
+            }
             // The socket takes a limited number of packets at a time.
-            let mut space = 40;
+            let mut space = if is_late { rng.u32(0..4) } else { 40 };
             let mut emit = |packet: &Packet, payload: &[u8]| {
                 if space == 0 {
                     return false;
@@ -396,7 +427,8 @@ fn run(seed: u64, network: Network, mut ends: [End; 2], depth: usize, start: Ins
             let not_before = (end.posted < end.works.len() && end.not_before > now).then_some(end.not_before);
             [end.requests.deadline(), not_before]
         });
-        let next = deadlines.flatten().chain(packet.map(|place| way[place].at)).min();
+        let late = is_any_late.then_some(now + Duration::from_micros(1));
+        let next = deadlines.flatten().chain(late).chain(packet.map(|place| way[place].at)).min();
         now = next.unwrap_or_else(|| panic!("seed {seed}: nothing happens any more")).max(now);
         if let Some(place) = packet.filter(|place| way[*place].at <= now) {
             let OnItsWay { to, packet, payload, .. } = way.swap_remove(place);

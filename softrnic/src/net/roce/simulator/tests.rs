@@ -117,7 +117,7 @@ fn missing_receives_are_awaited() {
 #[test]
 fn everything_at_once() {
     let delay = Duration::from_millis(2);
-    let network = Network { loss: 30, repeat: 30, reorder: 30, unready: 200, overflow: 50, delay };
+    let network = Network { loss: 30, repeat: 30, reorder: 30, unready: 200, overflow: 50, late: 300, delay };
     tried(network, 0..SEEDS);
 }
 
