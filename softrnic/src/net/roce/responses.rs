@@ -1,11 +1,13 @@
 //! The responder's side of a reliable connection: which packets of the peer are new, and how they are answered.
 
+mod reads;
 #[cfg(test)]
 mod tests;
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use self::reads::Repeat;
 use super::assembly::{Assembly, Current};
 use super::counters::Counters;
 use super::line::{Emit, Line};
@@ -50,7 +52,7 @@ pub(super) struct Responses {
     /// The messages that the QP has not answered yet, oldest first.
     pending: VecDeque<Pending>,
     /// Reads that are answered again.
-    repeats: VecDeque<(u32, u64)>,
+    repeats: VecDeque<Repeat>,
     /// The last answers with data.
     saved: VecDeque<Saved>,
     /// The packet that was refused for good.
@@ -58,6 +60,7 @@ pub(super) struct Responses {
     /// Whether the packet `expected` contradicts the ones before it.
     is_invalid: bool,
     is_acknowledgement_due: bool,
+    is_gap_due: bool,
     /// Whether the QP may still be handling the last packet, and so may refuse it.
     is_handling: bool,
     out: VecDeque<Out>,
@@ -80,6 +83,8 @@ struct Pending {
     /// How many bytes of a read were sent, and the MSN of the responses with them.
     given: u64,
     messages: u32,
+    /// Whether the peer has asked for the data again, so that the rest is not sent.
+    is_cut: bool,
 }
 
 #[derive(Debug)]
@@ -145,6 +150,7 @@ impl Responses {
             refused: None,
             is_invalid: false,
             is_acknowledgement_due: false,
+            is_gap_due: false,
             is_handling: false,
             out: VecDeque::new(),
             buffered: 0,
@@ -176,7 +182,7 @@ impl Responses {
             }
             _ => return self.again(packet),
         }
-        (self.gap, self.is_not_ready) = (None, false);
+        (self.gap, self.is_gap_due, self.is_not_ready) = (None, false, false);
         let current = self.assembly.current();
         let Ok(part) = self.assembly.part(packet, length) else {
             self.is_invalid = true;
@@ -190,7 +196,8 @@ impl Responses {
         if self.assembly.current().is_none() {
             let Request { operation, psn, length, .. } = part.request;
             let last = before(self.expected);
-            self.pending.push_back(Pending { psn, last, operation, length, before: current, given: 0, messages: 0 });
+            let (before, given, messages, is_cut) = (current, 0, 0, false);
+            self.pending.push_back(Pending { psn, last, operation, length, before, given, messages, is_cut });
         }
         Verdict::Part(part)
     }
@@ -208,8 +215,7 @@ impl Responses {
             Some(reported) => packet.asks && now.saturating_duration_since(reported) >= REPORT_AGAIN,
         };
         if is_new && !self.is_not_ready {
-            self.gap = Some(now);
-            self.answer(self.expected, Syndrome::Nak(Nak::Sequence));
+            (self.gap, self.is_gap_due) = (Some(now), true);
         }
     }
 
@@ -219,8 +225,7 @@ impl Responses {
         let is_recent = self.arrived.is_some_and(|last| now.saturating_duration_since(last) < RECENT);
         let is_expecting = is_recent && self.gap.is_none() && !self.is_not_ready && self.refused.is_none();
         if is_expecting {
-            self.gap = Some(now);
-            self.answer(self.expected, Syndrome::Nak(Nak::Sequence));
+            (self.gap, self.is_gap_due) = (Some(now), true);
         }
         is_expecting
     }
@@ -231,24 +236,14 @@ impl Responses {
         let psn = packet.psn;
         match packet.body {
             Body::Read(range) => {
-                let mtu = u64::from(self.line.mtu);
-                let is_in = |saved: &&Saved| {
-                    let place = distance(saved.psn, psn);
-                    let Answer::Read(whole) = saved.answer else { return false };
-                    (0..saved.packets as i32).contains(&place)
-                        && whole.rkey == range.rkey
-                        && range.address == whole.address.wrapping_add(place as u64 * mtu)
-                        && place as u64 * mtu + u64::from(range.length) <= u64::from(whole.length)
-                };
-                let is_known = self.saved.iter().any(|saved| is_in(&saved));
-                let is_busy = self.repeats.iter().any(|(repeat, _)| *repeat == psn) || self.repeats.len() >= self.depth;
                 // The part is that of a whole message, which the assembly does not expect now.
                 let current = self.assembly.current();
                 self.assembly.set_current(None);
                 let part = self.assembly.part(packet, 0);
                 self.assembly.set_current(current);
-                if let (true, false, Ok(part)) = (is_known, is_busy, part) {
-                    self.repeats.push_back((psn, range.length.into()));
+                if let Ok(part) = part
+                    && self.repeat(psn, part.request.packets, range)
+                {
                     return Verdict::Again(part);
                 }
             }
@@ -280,38 +275,6 @@ impl Responses {
         }
     }
 
-    /// Sends data of a read.
-    fn give(
-        &mut self,
-        psn: u32,
-        offset: u64,
-        read: impl FnOnce(&mut Vec<u8>) -> Result<(), Stuck>,
-    ) -> Result<(), Stuck> {
-        let asked = match self.pending.iter().find(|pending| pending.psn == psn) {
-            Some(pending) => Some(pending.length),
-            None => self.repeats.iter().find(|(repeat, _)| *repeat == psn).map(|(_, length)| *length),
-        };
-        let Some(length) = asked else { return Ok(()) };
-        if self.buffered >= BUFFER_LIMIT {
-            return Err(Stuck::Full);
-        }
-        let mut bytes = self.spare.take();
-        read(&mut bytes)?;
-        let mut messages = self.messages;
-        if let Some(pending) = self.pending.iter_mut().find(|pending| pending.psn == psn) {
-            // A read is complete for the MSN before its first response, so that all of them have the same one.
-            if pending.given == 0 {
-                self.messages = psn_after(self.messages, 1);
-                pending.messages = self.messages;
-            }
-            messages = pending.messages;
-            pending.given = offset + bytes.len() as u64;
-        }
-        self.buffered += bytes.len();
-        self.out.push_back(Out::Data(Data { psn, length, messages, at: offset, sent: 0, bytes }));
-        Ok(())
-    }
-
     fn data(&self, place: Place) -> Body {
         let acknowledgement = (place != Place::Middle).then(|| self.acknowledgement(Syndrome::Ack));
         Body::ReadResponse { place, acknowledgement }
@@ -334,7 +297,7 @@ impl Responses {
                     Refusal::AccessError(_) => Nak::RemoteAccess,
                     Refusal::OperationError => Nak::RemoteOperation,
                 };
-                self.repeats.retain(|(repeat, _)| *repeat != psn);
+                self.repeats.retain(|repeat| repeat.psn != psn);
                 let failed = self.pending.iter().find(|pending| pending.psn == psn).map(|pending| {
                     let is_read = matches!(pending.operation, Operation::Read { .. });
                     let given = (pending.given / u64::from(self.line.mtu)) as u32;
@@ -349,23 +312,22 @@ impl Responses {
     }
 
     fn done(&mut self, psn: u32, original: u64) {
-        if let Some(place) = self.repeats.iter().position(|(repeat, _)| *repeat == psn) {
-            if let Some((psn, 0)) = self.repeats.remove(place) {
+        let place = self.pending.iter().position(|pending| pending.psn == psn);
+        let Some(pending) = place.and_then(|place| self.pending.remove(place)) else {
+            if let Some(Repeat { length: 0, .. }) = self.repeated(psn) {
                 self.put(psn, self.data(Place::Only));
             }
             return;
-        }
-        let Some(place) = self.pending.iter().position(|pending| pending.psn == psn) else { return };
-        let Some(pending) = self.pending.remove(place) else { return };
+        };
         if pending.given == 0 {
             self.messages = psn_after(self.messages, 1);
         }
-        let packets = distance(psn, pending.last) as u32 + 1;
+        let packets = pending.packets();
         let answer = match pending.operation {
             Operation::Read { address, rkey } => {
                 // The conversion is lossless, because a read has at most 2 GiB.
                 let range = Range { address, rkey, length: pending.length as u32 };
-                if pending.length == 0 {
+                if pending.length == 0 && !pending.is_cut {
                     self.put(psn, self.data(Place::Only));
                 }
                 Answer::Read(range)
@@ -395,10 +357,6 @@ impl Responses {
 
     /// Forgets the message with this PSN, so that the peer sends it again. Returns the PSN from which it does.
     fn return_to(&mut self, psn: u32) -> Option<u32> {
-        if let Some(place) = self.repeats.iter().position(|(repeat, _)| *repeat == psn) {
-            self.repeats.remove(place);
-            return None;
-        }
         let restart = match self.pending.iter().position(|pending| pending.psn == psn) {
             Some(place) => {
                 let pending = self.pending.drain(place..).next()?;
@@ -412,12 +370,15 @@ impl Responses {
                 self.assembly.set_current(None);
                 psn
             }
-            None => return None,
+            None => {
+                self.repeated(psn);
+                return None;
+            }
         };
         self.expected = restart;
         // The packet that has requested an acknowledgement arrives again. What precedes the restart is acknowledged by
         // an RNR NAK, or together with it.
-        self.is_acknowledgement_due = false;
+        (self.is_acknowledgement_due, self.is_gap_due) = (false, false);
         Some(restart)
     }
 
@@ -480,22 +441,39 @@ impl Responses {
             }
             self.out.pop_front();
         }
-        if self.pending.is_empty() {
+        if self.pending.is_empty() && self.repeats.is_empty() {
             self.spare.rest(&mut self.out);
         }
-        // The responses to the pending messages acknowledge those before them. If the QP refused a packet that was
-        // acknowledged, the peer would ignore that.
-        let is_acknowledged = self.pending.is_empty() && !self.is_handling && self.refused.is_none();
-        if self.is_acknowledgement_due && is_acknowledged {
-            let acknowledgement = Body::Acknowledge(self.acknowledgement(Syndrome::Ack));
-            if emit(&self.line.packet(acknowledgement, 0, before(self.expected)), &[]) {
-                self.is_acknowledgement_due = false;
-            }
+        if !self.is_settled() {
+            return;
         }
+        // The report of a gap also acknowledges what precedes it.
+        let (psn, syndrome) = match (self.is_gap_due, self.is_acknowledgement_due) {
+            (true, _) => (self.expected, Syndrome::Nak(Nak::Sequence)),
+            (false, true) => (before(self.expected), Syndrome::Ack),
+            (false, false) => return,
+        };
+        let acknowledgement = Body::Acknowledge(self.acknowledgement(syndrome));
+        if emit(&self.line.packet(acknowledgement, 0, psn), &[]) {
+            (self.is_acknowledgement_due, self.is_gap_due) = (false, false);
+        }
+    }
+
+    /// Whether all packets so far can be acknowledged. The responses to reads come before an acknowledgement of later
+    /// packets. If the QP refused a packet that was acknowledged, the peer would ignore that.
+    fn is_settled(&self) -> bool {
+        self.pending.is_empty() && self.repeats.is_empty() && !self.is_handling && self.refused.is_none()
     }
 
     /// Whether there is something to send.
     pub(super) fn is_waiting(&self) -> bool {
-        !self.out.is_empty() || self.is_acknowledgement_due && self.pending.is_empty()
+        !self.out.is_empty() || (self.is_acknowledgement_due || self.is_gap_due) && self.is_settled()
+    }
+}
+
+impl Pending {
+    fn packets(&self) -> u32 {
+        // The conversion is lossless, because the last packet is not before the first one.
+        distance(self.psn, self.last) as u32 + 1
     }
 }

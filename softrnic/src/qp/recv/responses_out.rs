@@ -117,8 +117,7 @@ impl ResponsesOut {
     pub(in crate::qp) fn lose(&mut self, carrier: &Arc<dyn Carrier>) {
         if let Some(place) = self.queue(carrier) {
             let queue = self.queues.swap_remove(place);
-            let is_counted =
-                |pending: &Pending| matches!(pending, Pending::Read(reading) if !reading.is_repeat);
+            let is_counted = |pending: &Pending| matches!(pending, Pending::Read(reading) if !reading.is_repeat);
             self.reads -= queue.iter().filter(|(_, pending)| is_counted(pending)).count();
         }
     }

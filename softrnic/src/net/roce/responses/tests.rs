@@ -116,6 +116,78 @@ fn packet_is_acknowledged_only_after_the_qp_has_handled_it() {
     }
 }
 
+const READ: Range = Range { address: 0x1000, rkey: 7, length: 1 << 20 };
+
+/// Handles a packet that asks for the data of [`READ`] from this place on.
+fn read_from(responses: &mut Responses, place: u32) -> Verdict {
+    let skipped = place * 1024;
+    let range = Range { address: READ.address + u64::from(skipped), length: READ.length - skipped, ..READ };
+    responses.arrived(&responses.line.packet(Body::Read(range), 0, PSN + place), 0, Instant::now())
+}
+
+/// Gives data of a read. Returns whether the data is used.
+fn give(responses: &mut Responses, place: u32, offset: u64) -> bool {
+    let kind = ResponseKind::Data { offset, length: 16 << 10 };
+    let response = Response { number: 2, source_number: 1, psn: PSN + place, attempt: 0, kind };
+    let mut is_used = false;
+    let read = |bytes: &mut Vec<u8>| {
+        bytes.resize(16 << 10, 0);
+        is_used = true;
+        Ok(())
+    };
+    assert_eq!(responses.respond(&response, read), Ok(()));
+    is_used
+}
+
+fn finish(responses: &mut Responses, psn: u32) {
+    let kind = ResponseKind::Reply(Reply::Done { original: 0 });
+    let response = Response { number: 2, source_number: 1, psn, attempt: 0, kind };
+    assert_eq!(responses.respond(&response, |_| Ok(())), Ok(()));
+}
+
+/// The data may be gigabytes, and the peer ignores all that follows the loss.
+#[test]
+fn read_whose_data_is_lost_is_continued_from_the_loss_at_once() {
+    let mut responses = responses();
+    assert!(matches!(read_from(&mut responses, 0), Verdict::Part(_)));
+    assert!(give(&mut responses, 0, 0));
+    assert!(matches!(read_from(&mut responses, 16), Verdict::Nothing), "this data was not sent yet");
+    assert!(give(&mut responses, 0, 16 << 10));
+    assert!(matches!(read_from(&mut responses, 5), Verdict::Again(part) if part.request.psn == PSN + 5));
+    assert!(!give(&mut responses, 0, 32 << 10));
+    assert!(matches!(read_from(&mut responses, 5), Verdict::Nothing), "this data comes next");
+    finish(&mut responses, PSN);
+    assert_eq!(sent(&mut responses), 32);
+    assert!(give(&mut responses, 5, 0));
+    assert!(matches!(read_from(&mut responses, 7), Verdict::Again(_)));
+    assert!(!give(&mut responses, 5, 16 << 10));
+    finish(&mut responses, PSN + 5);
+    assert!(give(&mut responses, 7, 0));
+    let mut first = None;
+    let mut emit = |packet: &Packet, _: &[u8]| {
+        first.get_or_insert(packet.psn);
+        true
+    };
+    responses.send(&mut emit);
+    assert_eq!((first, responses.repeats.len()), (Some(PSN + 5), 1));
+    // A peer without end does not take memory without end.
+    let repeats = (8..1000).filter(|place| matches!(read_from(&mut responses, *place), Verdict::Again(_)));
+    assert!(repeats.count() < 8);
+}
+
+#[test]
+fn gap_after_a_read_is_reported_after_its_data() {
+    let mut responses = responses();
+    assert!(matches!(read_from(&mut responses, 0), Verdict::Part(_)));
+    let send = Body::Send { place: Place::Only, end: SendEnd::Nothing };
+    let send = responses.line.packet(send, 0, PSN + 1024 + 1);
+    assert!(matches!(responses.arrived(&send, 0, Instant::now()), Verdict::Nothing));
+    responses.handled();
+    assert_eq!(sent(&mut responses), 0);
+    finish(&mut responses, PSN);
+    assert_eq!(sent(&mut responses), 1);
+}
+
 impl Responses {
     /// The state in a few words.
     pub(in crate::net::roce) fn summary(&self) -> String {

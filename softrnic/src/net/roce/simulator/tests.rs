@@ -155,6 +155,7 @@ fn the_end_of_a_message_that_was_dropped_is_asked_for() {
     assert!(!responses.has_lost_packets(now), "the peer has sent nothing");
     let first = Body::Send { place: Place::First, end: SendEnd::Nothing };
     assert!(matches!(responses.arrived(&line.packet(first, 0, 70), 256, now), Verdict::Part(_)));
+    responses.handled();
     assert_eq!(sent(&mut responses), []);
     assert!(responses.has_lost_packets(now));
     let syndrome = Syndrome::Nak(Nak::Sequence);
