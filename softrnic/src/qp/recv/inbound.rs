@@ -181,7 +181,9 @@ impl Responder {
     }
 
     fn next_part(&mut self, pair: &QueuePair, part: &Part, payload: &[Segment]) -> (Option<Reply>, bool) {
-        let continues = pair.is_reached()
+        // A connection has acknowledged the parts before, and so delivers this one only once.
+        let is_reached = pair.is_reached() || pair.route.is_connection() && !pair.is_closed();
+        let continues = is_reached
             && pair.state().receives()
             && self.arriving.as_ref().is_some_and(|arriving| {
                 arriving.back.is_of(part)

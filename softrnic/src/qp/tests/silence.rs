@@ -4,6 +4,8 @@ use rdma_mummy_sys::ibv_wc_status as Status;
 
 use super::wire::{FLAG, Link, Wire};
 use super::*;
+use crate::wire::condition::Condition;
+use crate::wire::packet::ResponseKind;
 
 #[test]
 fn unknown_and_silent_peers_exhaust_retries() {
@@ -113,4 +115,50 @@ fn connection_whose_packets_are_acknowledged_does_not_time_out() {
         }
         patience *= 2;
     }
+}
+
+/// The connection drops packets while the port is down. It has acknowledged those before the ones that it delivers.
+#[test]
+fn connection_delivers_the_rest_of_a_message_although_the_port_is_down() {
+    static CONDITION: Condition = Condition::new();
+    let end = End::with(Service::ReliableConnection, |parts| {
+        (parts.reach, parts.condition) = (Reach::Connection, &CONDITION);
+    });
+    let wire = Wire::new();
+    end.pair.set_connection(wire.clone()).unwrap();
+    end.ready(&attributes(9));
+    let (address, rkey) = end.at(0);
+    let request = Request {
+        service: Service::ReliableConnection,
+        operation: Operation::Write { address, rkey },
+        length: 16,
+        is_solicited: false,
+        psn: end.pair.attributes().rq_psn,
+        packets: 2,
+        source_number: 9,
+        source: HERE,
+        destination: HERE,
+        key: 0,
+        traffic_class: 0,
+        hop_limit: 64,
+        flow_label: 0,
+        service_level: 0,
+        srq_number: 0,
+    };
+    let back: Arc<dyn Carrier> = wire.clone();
+    let mut bytes = *b"one part";
+    // SAFETY: the bytes live until the end of this function, and nothing else uses them.
+    let payload = [unsafe { Segment::of_raw(bytes.as_mut_ptr(), bytes.len()) }];
+    for offset in [0, 8] {
+        let part = Part { number: end.pair.number(), request, offset, length: 8, attempt: 0 };
+        end.pair.part_arrived(&part, &payload, &back);
+        CONDITION.set_down(true);
+        end.pair.condition_changed();
+    }
+    let replies = std::iter::from_fn(|| wire.pop()).map(|(packet, _)| match packet {
+        Packet::Response(Response { kind: ResponseKind::Reply(reply), .. }) => reply,
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(replies.collect::<Vec<_>>(), [Reply::Done { original: 0 }]);
+    assert_eq!(end.bytes.get(0, 16), b"one partone part");
 }
