@@ -65,7 +65,7 @@ enum Step {
     Names,
     /// clippy reports nothing
     Clippy,
-    /// README's two commands are cheap to build
+    /// README's two commands are cheap to build (full run)
     Weight,
     /// rustdoc reports nothing
     Doc,
@@ -118,8 +118,8 @@ enum Step {
 impl Step {
     /// Whether the step is in the full run only, because it takes minutes or its findings rarely change.
     fn is_full(self) -> bool {
-        use Step::{Aarch64, Deny, Drivers, Features, Fuzz, Minimal, Package, Sanitizers, Seeds};
-        matches!(self, Features | Fuzz | Seeds | Drivers | Aarch64 | Minimal | Package | Deny | Sanitizers)
+        use Step::{Aarch64, Deny, Drivers, Features, Fuzz, Minimal, Package, Sanitizers, Seeds, Weight};
+        matches!(self, Weight | Features | Fuzz | Seeds | Drivers | Aarch64 | Minimal | Package | Deny | Sanitizers)
     }
 
     /// Whether the step runs before the guest of the ring softroce is started: those that most often find something.

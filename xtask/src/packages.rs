@@ -53,8 +53,12 @@ pub(crate) const SOFTROCE: &[Need] = &[
 pub(crate) const MODULE: &[Need] = &[program("gcc", "gcc"), program("make", "make"), program("binutils", "strip")];
 
 /// Programs that the tests of the softroce ring compare with.
-pub(crate) const SOFTROCE_TESTS: &[Need] =
-    &[program("rdmacm-utils", "rping"), program("perftest", "ib_write_bw"), program("valgrind", "valgrind")];
+pub(crate) const SOFTROCE_TESTS: &[Need] = &[
+    program("rdmacm-utils", "rping"),
+    program("perftest", "ib_write_bw"),
+    program("ucx-utils", "ucx_perftest"),
+    program("valgrind", "valgrind"),
+];
 
 /// Linking softrnic's libraries for C programs.
 pub(crate) const LINKING: &[Need] =

@@ -258,7 +258,7 @@ fn programs_connect_with_the_kernel_in_both_roles() {
         ],
         [
             concat!(ucx!(), "ud_v ucx_perftest -p {port}"),
-            concat!(ucx!(), "ud_v ucx_perftest -p {port} -w 10 -n 100 -t am_lat"),
+            concat!(ucx!(), "ud_v ucx_perftest -p {port} -w 10 -n 100 -t tag_lat"),
         ],
     ] {
         peers.play(programs);
