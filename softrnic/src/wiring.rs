@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::ipc::{self, Peers, Processes};
 use crate::net::iwarp::engine::Engine;
-use crate::net::roce::counters::Counters;
+pub use crate::net::roce::counters::Counters;
 use crate::net::roce::engine::Engine as RoceEngine;
 use crate::qp::registry::{QpRegistry, ToQueuePairs, Transports};
 use crate::sys::fork::PerProcess;

@@ -28,7 +28,6 @@ use thiserror::Error;
 
 pub use self::command::{Action, Command, ParseError};
 pub use self::socket::CONTROL_VARIABLE;
-pub use crate::net::roce::counters::Counters;
 use crate::qp::registry::QpRegistry;
 use crate::verbs::async_event::AsyncEvent;
 use crate::verbs::context::raise;
@@ -37,6 +36,7 @@ use crate::verbs::port::PORT;
 use crate::wire::bytes::Fault;
 use crate::wire::message;
 use crate::wire::transport::Fabric;
+pub use crate::wiring::Counters;
 use crate::{cm, wiring};
 
 /// A soft device of this process.

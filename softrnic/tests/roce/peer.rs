@@ -298,7 +298,7 @@ impl Peer {
         let mut requests = Vec::new();
         while Instant::now() < end {
             requests.extend(self.receive(false).filter(Packet::is_request));
-            std::thread::yield_now();
+            thread::yield_now();
         }
         requests
     }
