@@ -8,6 +8,7 @@ use rdma_mummy_sys::{ibv_qp, ibv_qp_attr, ibv_qp_attr_mask as mask};
 use super::transition::{relevant, rule};
 use super::{Pair, attributes, show_state, state_from_c, state_to_c};
 use crate::net::roce::link::Ends;
+use crate::net::roce::socket;
 use crate::qp::{Attributes, QueuePair, Reach, State};
 use crate::sys::errno::Errno;
 use crate::sys::unpoisoned;
@@ -104,11 +105,16 @@ fn reach_network(pair: &QueuePair, attributes: &Attributes) -> Result<(), Errno>
 /// Creates the connection of a QP on a network.
 fn connection(pair: &QueuePair, attributes: &Attributes) -> Result<Arc<dyn Dedicated>, Errno> {
     let Attributes { path, path_mtu, destination_number, rq_psn, max_dest_rd_atomic, .. } = *attributes;
-    let parts = pair.parts();
+    let (parts, path) = (pair.parts(), path.ok_or(Errno::INVALID)?);
+    let limit = socket::mtu(path.source).map_or(u32::MAX, |interface| socket::path_mtu(interface, socket::HEADERS));
+    if path_mtu > limit {
+        rdma_mummy_sys::log!(error, "a path MTU of {path_mtu} exceeds that of the interface, {limit}");
+        return Err(Errno::INVALID);
+    }
     let connected = wiring::roce().connect(Ends {
         number: pair.number(),
         service: parts.service,
-        path: path.ok_or(Errno::INVALID)?,
+        path,
         destination: destination_number,
         mtu: path_mtu,
         psn: rq_psn,

@@ -16,7 +16,7 @@ use sideway_tests::requirements::may_not_run;
 
 use crate::hosts::{built, play};
 use crate::kernel_peer::errors::{CASES, results};
-use crate::kernel_peer::{self, Peer, Peers};
+use crate::kernel_peer::{self, Peer, Peers, RUN, named};
 
 const DEVICE: &str = "softroce0";
 
@@ -159,6 +159,17 @@ fn programs_that_use_only_verbs_pass_connect_requests_on() {
     others.into_iter().for_each(|mut other| other.kill());
 }
 
+#[test]
+fn larger_path_mtu_than_that_of_the_interface_is_refused() {
+    if !is_soft() {
+        return;
+    }
+    let Some(hosts) = Hosts::new() else { return };
+    let (program, client) = (example("rc_pingpong"), format!("-m 4096 {}", Hosts::ADDRESSES[1]));
+    let [server, client] = play(on(&hosts, 1, &program, "-m 4096"), || on(&hosts, 0, &program, &client));
+    assert!(!client.status.success() && server.output.contains("EINVAL"), "{}\n{}", server.output, client.output);
+}
+
 /// Runs stride-perf's server on host 1, and clients on host 0 until it listens.
 fn measure(hosts: &Hosts, all_words: &[&str]) {
     let Some(stride) = built("stride-perf").map(Command::new) else { return };
@@ -263,6 +274,16 @@ fn programs_connect_with_the_kernel_in_both_roles() {
     ] {
         peers.play(programs);
     }
+}
+
+#[test]
+#[ignore = "needs the kernel's soft-RoCE: cargo xtask test --ring softroce"]
+fn program_prints_why_there_is_no_device_beside_the_kernels() {
+    let Some(_peers) = peers() else { return };
+    let mut command = Command::new(named(RUN));
+    command.args(["ibv_rc_pingpong", "-g", "0", "-d", DEVICE]).env(softrnic::DEVICES_VARIABLE, DEVICE);
+    let ended = child::run(command, LIMIT);
+    assert!(!ended.status.success() && ended.output.contains("UDP port 4791"), "{}", ended.output);
 }
 
 #[test]
