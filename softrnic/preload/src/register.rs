@@ -56,6 +56,10 @@ pub(crate) fn ready() -> Inside {
 fn register() {
     // If several threads call this function at the same time, they wait in `register` for the first one. Only one of
     // them prints the error.
+    // The program has no logger for softrnic, and prints the error number of a verb at most.
+    if log::set_logger(&Warnings).is_ok() {
+        log::set_max_level(log::LevelFilter::Warn);
+    }
     let wants_devices = env::var_os(RUN).is_some() || !environment::is_set();
     let registered = if wants_devices {
         softrnic::serve_files();
@@ -69,6 +73,21 @@ fn register() {
         }
         install_lens(wants_devices);
     }
+}
+
+/// Prints warnings and errors of softrnic.
+struct Warnings;
+
+impl log::Log for Warnings {
+    fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
+        metadata.level() <= log::Level::Warn
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        print_error(&format!("softrnic: {}", record.args()));
+    }
+
+    fn flush(&self) {}
 }
 
 /// `softrnic-run` sets this variable. Without it, a program under `lens run` has only the devices of the system.
