@@ -31,7 +31,7 @@ pub struct Given<'a> {
 /// A hint for the user, whose text consists of a sentence about the cause and one about the remedy.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Hint {
-    /// The test uses softrnic, either by default or because the user requested it.
+    /// The test uses a device of softrnic within a host, either by default or because the user requested it.
     Softrnic {
         /// Whether the user requested softrnic.
         is_chosen: bool,
@@ -223,10 +223,11 @@ pub fn same_port(port_info: &PortInfo) -> Option<Hint> {
     Some(Hint::SamePort { name: name.clone(), times: times(name) })
 }
 
-/// Returns a hint if the test uses softrnic's device, either by default or as requested.
+/// Returns a hint if the test uses a device of softrnic within a host, either by default or as requested.
 pub fn softrnic(plan: &Plan, sides: [&PortInfo; 2]) -> Option<Hint> {
     let is_chosen = [&plan.placement.client, &plan.placement.server].iter().any(|config| config.device.is_some());
-    sides.iter().any(|port_info| port_info.all().any(PortInfo::is_soft)).then_some(Hint::Softrnic { is_chosen })
+    let is_within = |port_info: &PortInfo| port_info.connects_one_host() && !port_info.is_iwarp();
+    sides.iter().any(|port_info| port_info.all().any(is_within)).then_some(Hint::Softrnic { is_chosen })
 }
 
 /// Returns all hints of a test. The most important ones come first.

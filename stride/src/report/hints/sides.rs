@@ -68,6 +68,8 @@ mod tests {
         case.plan.placement.server.device = Some("soft0".to_owned());
         assert_eq!(case.hints(), [Hint::Softrnic { is_chosen: true }]);
         assert!(!case.hints()[0].to_string().contains("-d"), "the user named the device");
+        case.sides[1].device = "softroce0".to_owned();
+        assert_eq!(case.hints(), [], "the figures are those of a network");
     }
 
     #[test]
