@@ -6,7 +6,8 @@ use std::ops::AddAssign;
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
         /// What has happened on the connections of a RoCEv2 device since it was opened, or on one connection since its queue
-        /// pair became ready to receive. `Display` writes `name=value` for each counter.
+        /// pair became ready to receive. `Display` writes `name=value` for each counter. The counters of a device
+        /// count only what has arrived at this process: if several processes share the port, others may have received packets.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct Counters {
