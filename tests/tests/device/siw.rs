@@ -1,22 +1,13 @@
 //! softrnic's iWARP device and the kernel's siw as peers, in two network namespaces: one has siw, the other only TCP.
 
-use std::env;
-use std::path::Path;
-
 use sideway_tests::hosts::Hosts;
-use sideway_tests::interface::CHANGE_NETWORK;
-use sideway_tests::requirements::may_not_run;
 
 use crate::kernel_peer::errors::{CASES, results};
-use crate::kernel_peer::{LIMIT, Peer, Peers};
+use crate::kernel_peer::{self, LIMIT, Peer, Peers};
 
 /// Returns `None`, and reports that the test did not run, if the kernel has no siw.
 fn peers() -> Option<Peers> {
-    if !Path::new("/sys/module/siw").exists() || env::var_os(CHANGE_NETWORK).is_none() {
-        may_not_run("the kernel lacks siw, or tests may not change its network");
-        return None;
-    }
-    Some(Peers::new(Hosts::new()?, "softiw0", ("siw_0", "siw")))
+    kernel_peer::has("siw").then(Hosts::new)?.map(|hosts| Peers::new(hosts, "softiw0", ("siw_0", "siw")))
 }
 
 #[test]

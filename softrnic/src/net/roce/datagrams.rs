@@ -4,7 +4,6 @@ use std::sync::{Arc, Weak};
 use std::thread;
 
 use super::engine::Engine;
-use super::link::append;
 use super::packet::{Body, DEFAULT_PARTITION, Packet, Place, SendEnd, Transport};
 use super::socket::SendError;
 use super::socket::arrival::Arrival;
@@ -52,7 +51,7 @@ impl Carrier for Datagrams {
             psn: request.psn,
         };
         let mut bytes = Vec::new();
-        append(payload, part.length, &mut bytes)?;
+        payload.append_to(&mut bytes, part.length).map_err(|_| Stuck::Fault)?;
         send(self.0, &route, &packet, &bytes);
         Ok(())
     }

@@ -3,6 +3,8 @@
 //! The thread of softrnic waits for the sockets. While a program polls empty completion queues or waits for completion
 //! events, the program serves them instead, see [`attendance`](crate::net::attendance).
 
+mod turns;
+
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::os::fd::BorrowedFd;
@@ -14,6 +16,7 @@ use rdma_mummy_sys::program::Held;
 use rustix::event::epoll;
 use rustix::io::Errno;
 
+use self::turns::Turns;
 use super::counters::Counters;
 use super::datagrams::{self, Datagrams};
 use super::link::{Ends, Link};
@@ -22,10 +25,10 @@ use super::packet::{PORT, Packet, Transport};
 use super::socket::arrival::{Arrival, Receiver};
 use super::socket::batch::{Batch, Header, Route};
 use super::socket::{OpenError, Owner, SendError, Sockets as Udp};
-use crate::net::attendance::{Attendance, Checks};
+use crate::net::attendance::Attendance;
 use crate::sys::errno::Errno as SysErrno;
 use crate::sys::socket_set::{Reason, SocketSet, yield_if_empty};
-use crate::sys::thread::{Next, Place, Reactor, Task};
+use crate::sys::thread::{Place, Reactor};
 use crate::sys::unpoisoned;
 use crate::wire::address::Gid;
 use crate::wire::operation::Service;
@@ -491,31 +494,5 @@ impl Sockets for Engine {
         if let Some(sockets) = self.sockets.get() {
             sockets.release(Reason::Waits);
         }
-    }
-}
-
-/// What the thread does for the engine.
-struct Turns {
-    engine: &'static Engine,
-    sockets: &'static SocketSet,
-    checks: Checks,
-}
-
-impl Turns {
-    fn new(engine: &'static Engine, sockets: &'static SocketSet) -> Self {
-        Self { engine, sockets, checks: Checks::new(Instant::now()) }
-    }
-}
-
-impl Task for Turns {
-    fn turn(&mut self) -> Next {
-        let Self { engine, sockets, .. } = *self;
-        let now = Instant::now();
-        if engine.attendance.check(sockets, &mut self.checks, now) {
-            engine.receive(!sockets.is_attended());
-        }
-        let due = engine.run_due(now);
-        let check = engine.attendance.is_checked().then_some(self.checks.next);
-        Next::from(due.into_iter().chain(check).min())
     }
 }

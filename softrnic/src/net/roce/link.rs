@@ -25,7 +25,7 @@ use super::socket::batch::{Batch, Header};
 use super::unreliable::Unreliable;
 use crate::sys::unpoisoned;
 use crate::wire::address::{Gid, Path};
-use crate::wire::bytes::{self, with_segment};
+use crate::wire::bytes::with_segment;
 use crate::wire::condition::Condition;
 use crate::wire::message::Request;
 use crate::wire::operation::{Operation, Service};
@@ -431,7 +431,7 @@ impl Carrier for Link {
     fn put(&self, packet: &Carried, payload: Payload<'_>) -> Result<(), Stuck> {
         let mut state = self.state();
         let is_ended = state.is_ended;
-        let read = |to: &mut Vec<u8>| append(payload, packet.length(), to);
+        let read = |to: &mut Vec<u8>| payload.append_to(to, packet.length()).map_err(|_| Stuck::Fault);
         let put = match (packet, &mut state.machine) {
             (Carried::Part(_), _) if is_ended => Err(Stuck::Lost),
             (Carried::Part(part), Machine::Reliable(machine)) => machine.0.add(part, read),
@@ -485,17 +485,4 @@ impl Dedicated for Link {
         self.end();
         self.engine.forget(self.ends.number);
     }
-}
-
-/// Appends the bytes of a payload.
-pub(super) fn append(payload: Payload<'_>, length: u32, to: &mut Vec<u8>) -> Result<(), Stuck> {
-    match payload {
-        Payload::Bytes(bytes) => to.extend_from_slice(bytes),
-        Payload::Memory(segments) => {
-            let start = to.len();
-            to.resize(start + length as usize, 0);
-            bytes::read_bytes(segments, &mut to[start..]).map_err(|_| Stuck::Fault)?;
-        }
-    }
-    Ok(())
 }

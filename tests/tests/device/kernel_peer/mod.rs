@@ -9,13 +9,15 @@ mod messages;
 
 use std::env;
 use std::ffi::OsStr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use sideway_tests::child::{self, Ended, Program, example};
 use sideway_tests::hosts::Hosts;
+use sideway_tests::interface::CHANGE_NETWORK;
 use sideway_tests::programs::{port, succeeds};
+use sideway_tests::requirements::may_not_run;
 
 /// The environment variables that name the programs softrnic-run and stride-perf.
 pub(crate) const RUN: &str = "SIDEWAY_SOFTRNIC_RUN";
@@ -39,6 +41,15 @@ pub(crate) struct Peers {
     /// The names of the devices.
     soft: &'static str,
     kernel: &'static str,
+}
+
+/// Whether the kernel has a driver, and tests may change its network. If not, reports that the test did not run.
+pub(crate) fn has(driver: &str) -> bool {
+    let has_all = Path::new("/sys/module").join(driver).exists() && env::var_os(CHANGE_NETWORK).is_some();
+    if !has_all {
+        may_not_run(&format!("the kernel lacks {driver}, or tests may not change its network"));
+    }
+    has_all
 }
 
 impl Peers {

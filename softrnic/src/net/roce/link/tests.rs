@@ -11,9 +11,9 @@ use crate::wire::transport::Deliver;
 
 /// Delivers nothing, as if there were no QP.
 #[derive(Debug)]
-struct Nobody;
+struct Discards;
 
-impl Deliver for Nobody {
+impl Deliver for Discards {
     fn part(&self, _part: &Part, _payload: &[Segment], _back: &Arc<dyn Carrier>) {}
 
     fn response(&self, _response: &Response, _payload: &[Segment]) -> bool {
@@ -43,7 +43,7 @@ fn link(condition: &'static Condition) -> Arc<Link> {
         static_rate: 0,
     };
     let route = Route { source: LOCAL, destination: LOCAL, traffic_class: 0, hop_limit: 64, flow_label: 0 };
-    let engine = Box::leak(Box::new(Engine::new(&Nobody, Reactor::not_started)));
+    let engine = Box::leak(Box::new(Engine::new(&Discards, Reactor::not_started)));
     let service = Service::ReliableConnection;
     let ends = Ends { number: 7, service, path, destination: 8, mtu: 1024, psn: 100, depth: 1, condition };
     Link::new(engine, Header::new(PORT, &route), ends)
