@@ -28,7 +28,7 @@ const SLOW: [&str; 5] = [
 /// Parts of the names of modules that run our own programs, or hundreds of rounds. The ring embedded runs these on
 /// softrnic, except in a quick run. In the guest, the gate runs only those that need the kernel's device or rdma-core's
 /// programs.
-pub(super) const ON_SOFTRNIC: [&str; 5] = ["programs", "pingpong", "hosts", "cm_leaks", "cm_threads"];
+pub(super) const ON_SOFTRNIC: [&str; 6] = ["programs", "pingpong", "hosts", "roce", "cm_leaks", "cm_threads"];
 
 /// A module of the program.
 #[derive(Clone, Debug, PartialEq, Eq)]
