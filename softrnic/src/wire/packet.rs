@@ -1,6 +1,6 @@
 //! The packets between QPs of different processes. They are parts of messages, and responses to messages.
 
-use crate::wire::bytes::{Fault, Segment, read_bytes};
+use crate::wire::bytes::{Fault, Segment, append_bytes};
 use crate::wire::message::{Reply, Request};
 
 /// The destination QP number of iWARP messages, because iWARP peers have no QP number.
@@ -99,11 +99,7 @@ impl Payload<'_> {
     pub(crate) fn append_to(self, bytes: &mut Vec<u8>, length: u32) -> Result<(), Fault> {
         match self {
             Self::Bytes(payload) => bytes.extend_from_slice(payload),
-            Self::Memory(segments) => {
-                let start = bytes.len();
-                bytes.resize(start + length as usize, 0);
-                read_bytes(segments, &mut bytes[start..])?;
-            }
+            Self::Memory(segments) => append_bytes(segments, length as usize, bytes)?,
         }
         Ok(())
     }

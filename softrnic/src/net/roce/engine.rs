@@ -22,6 +22,7 @@ use super::datagrams::{self, Datagrams};
 use super::link::{Ends, Link};
 use super::management::{self, Arrived, Inbox};
 use super::packet::{PORT, Packet, Transport};
+use super::run::Run;
 use super::socket::arrival::{Arrival, Receiver};
 use super::socket::batch::{Batch, Header, Route};
 use super::socket::{OpenError, Owner, SendError, Sockets as Udp};
@@ -382,7 +383,7 @@ impl Engine {
         let mut has_found = false;
         for _ in 0..MAX_ROUNDS {
             let Receiving { receiver, touched, .. } = &mut *receiving;
-            match udp.receive(receiver, |arrival| self.arrived(udp, &arrival, touched)) {
+            match udp.receive(receiver, |arrivals| self.arrived(udp, arrivals, touched)) {
                 Ok(0) => {
                     self.check_overflows(udp, receiving);
                     break;
@@ -416,37 +417,71 @@ impl Engine {
         links.iter().for_each(|link| link.has_lost_packets(now));
     }
 
-    fn arrived(&self, udp: &Udp, arrival: &Arrival<'_>, touched: &mut Vec<Arc<Link>>) {
+    /// Handles the packets of a datagram.
+    fn arrived<'d>(&self, udp: &Udp, arrivals: &mut dyn Iterator<Item = Arrival<'d>>, touched: &mut Vec<Arc<Link>>) {
+        let now = Instant::now();
+        let mut run = Run::new();
+        let mut last: Option<Arc<Link>> = None;
+        for arrival in arrivals {
+            let link = match last.take() {
+                Some(link) if link.number() == arrival.queue_pair() => Some(link),
+                last => {
+                    last.inspect(|link| link.deliver(&mut run));
+                    None
+                }
+            };
+            let Some((packet, payload)) = self.examined(udp, &arrival, link.is_some()) else {
+                last = link;
+                continue;
+            };
+            let Some(link) = link.or_else(|| self.link(packet.destination)) else {
+                self.discard();
+                continue;
+            };
+            if !link.accepts(packet.transport) || !link.is_between(arrival.source, arrival.destination) {
+                self.discard();
+            } else {
+                link.arrived(&packet, payload, arrival.is_marked(), now, &mut run);
+                if !touched.iter().any(|known| Arc::ptr_eq(known, &link)) {
+                    touched.push(Arc::clone(&link));
+                }
+            }
+            last = Some(link);
+        }
+        last.inspect(|link| link.deliver(&mut run));
+    }
+
+    /// Returns the packet of an arrival and its payload if it is for a connection of this process. Handles all others.
+    fn examined<'d>(&self, udp: &Udp, arrival: &Arrival<'d>, is_known: bool) -> Option<(Packet, &'d [u8])> {
         let number = arrival.queue_pair();
         // QP 0 does not exist on Ethernet.
         let is_special = number <= management::NUMBER || number == MULTICAST_NUMBER;
-        if !is_special && !unpoisoned(self.blocks.read()).contains(&(number / BLOCK)) {
-            return udp.forward(arrival);
+        if !is_known && !is_special && !unpoisoned(self.blocks.read()).contains(&(number / BLOCK)) {
+            udp.forward(arrival);
+            return None;
         }
         let (packet, payload) = match Packet::read(arrival.bytes) {
             Ok(found) => found,
             Err(error) => {
                 rdma_mummy_sys::log!(debug, "dropped a packet: {error:?}");
-                return self.discard();
+                self.discard();
+                return None;
             }
         };
         if packet.partition & PARTITION != PARTITION {
-            return self.discard();
+            self.discard();
+            return None;
         }
-        if let Transport::Datagram { key, source } = packet.transport {
-            if packet.destination == management::NUMBER {
-                return self.inbox.arrived(arrival, &packet, payload, (key, source));
+        match packet.transport {
+            Transport::Datagram { key, source } if packet.destination == management::NUMBER => {
+                self.inbox.arrived(arrival, &packet, payload, (key, source));
+                None
             }
-            return datagrams::arrived(self.deliver, arrival, &packet, payload, (key, source));
-        }
-        let last = touched.last().filter(|link| link.number() == packet.destination).cloned();
-        let Some(link) = last.clone().or_else(|| self.link(packet.destination)) else { return self.discard() };
-        if !link.accepts(packet.transport) || !link.is_between(arrival.source, arrival.destination) {
-            return self.discard();
-        }
-        link.arrived(&packet, payload, arrival.is_marked());
-        if last.is_none() && !touched.iter().any(|known| Arc::ptr_eq(known, &link)) {
-            touched.push(link);
+            Transport::Datagram { key, source } => {
+                datagrams::arrived(self.deliver, arrival, &packet, payload, (key, source));
+                None
+            }
+            _ => Some((packet, payload)),
         }
     }
 

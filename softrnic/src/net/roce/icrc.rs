@@ -4,7 +4,8 @@
 //! replace the fields that routers may change: the TOS, the TTL and the checksum of IPv4; the traffic class, the flow
 //! label and the hop limit of IPv6; the checksum of UDP; and the byte of the BTH with FECN and BECN.
 
-use arrayvec::ArrayVec;
+use std::mem;
+
 use crc32fast::Hasher;
 
 use crate::wire::address::Gid;
@@ -38,28 +39,39 @@ const FROM_IDENTIFICATION: usize = IPV4_HEADER - 4 + UDP_HEADER;
 pub(crate) fn icrc(flow: &Flow, identification: u16, bytes: &[u8]) -> [u8; LENGTH] {
     // The conversion is lossless, because the length of a packet has 16 bits.
     let udp_length = (UDP_HEADER + bytes.len() + LENGTH) as u16;
-    let mut headers = ArrayVec::<u8, { 40 + UDP_HEADER + BTH }>::new();
+    let mut headers = [0xff; 40 + UDP_HEADER + BTH];
+    let mut rest = &mut headers[..];
+    let mut put = |bytes: &[u8]| {
+        let (start, end) = mem::take(&mut rest).split_at_mut(bytes.len());
+        start.copy_from_slice(bytes);
+        rest = end;
+    };
     if let (Some(source), Some(destination)) = (flow.source.ipv4(), flow.destination.ipv4()) {
         let [a, b] = udp_length.wrapping_add(IPV4_HEADER as u16).to_be_bytes();
         let [c, d] = identification.to_be_bytes();
-        headers.extend([0x45, 0xff, a, b, c, d, DONT_FRAGMENT, 0, 0xff, UDP, 0xff, 0xff]);
-        headers.extend(source);
-        headers.extend(destination);
+        put(&[0x45, 0xff, a, b, c, d, DONT_FRAGMENT, 0, 0xff, UDP, 0xff, 0xff]);
+        put(&source);
+        put(&destination);
     } else {
         let [a, b] = udp_length.to_be_bytes();
-        headers.extend([0x6f, 0xff, 0xff, 0xff, a, b, UDP, 0xff]);
-        headers.extend(flow.source.0);
-        headers.extend(flow.destination.0);
+        put(&[0x6f, 0xff, 0xff, 0xff, a, b, UDP, 0xff]);
+        put(&flow.source.0);
+        put(&flow.destination.0);
     }
-    headers.extend(flow.source_port.to_be_bytes());
-    headers.extend(flow.destination_port.to_be_bytes());
-    headers.extend(udp_length.to_be_bytes());
-    headers.extend([0xff, 0xff]);
-    let (bth, rest) = bytes.split_at(BTH.min(bytes.len()));
-    headers.extend(bth.iter().enumerate().map(|(index, &byte)| if index == 4 { 0xff } else { byte }));
+    put(&flow.source_port.to_be_bytes());
+    put(&flow.destination_port.to_be_bytes());
+    put(&udp_length.to_be_bytes());
+    put(&[0xff, 0xff]);
+    let (bth, payload) = bytes.split_at(BTH.min(bytes.len()));
+    put(bth);
+    let left = rest.len();
+    let length = headers.len() - left;
+    if let Some(congestion) = headers.get_mut(length - bth.len()..).and_then(|bth| bth.get_mut(4)) {
+        *congestion = 0xff;
+    }
     let mut hasher = Hasher::new_with_initial(SEED);
-    hasher.update(&headers);
-    hasher.update(rest);
+    hasher.update(&headers[..length]);
+    hasher.update(payload);
     hasher.finalize().to_le_bytes()
 }
 

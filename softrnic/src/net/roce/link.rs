@@ -20,12 +20,13 @@ use super::line::Line;
 use super::packet::{Body, Packet, Transport};
 use super::requests::{Answer, Requests};
 use super::responses::{Responses, Verdict};
+use super::run::{Run, Target};
 use super::socket::SendError;
 use super::socket::batch::{Batch, Header};
 use super::unreliable::Unreliable;
 use crate::sys::unpoisoned;
 use crate::wire::address::{Gid, Path};
-use crate::wire::bytes::with_segment;
+use crate::wire::bytes::Segment;
 use crate::wire::condition::Condition;
 use crate::wire::message::Request;
 use crate::wire::operation::{Operation, Service};
@@ -174,13 +175,24 @@ impl Link {
         }
     }
 
-    /// Handles a packet of the peer. The caller holds the engine's lock for receiving, and calls [`Link::handled`] after
-    /// the last packet that has arrived. `is_marked` is set if a router has marked the packet because of congestion.
-    pub(super) fn arrived(&self, packet: &Packet, payload: &[u8], is_marked: bool) {
+    /// Handles a packet of the peer. Its payload may be added to `run`, which contains data for this link: the caller calls
+    /// [`Link::deliver`] after the last packet of the datagram. The caller holds the engine's lock for receiving, and calls
+    /// [`Link::handled`] after the last packet that has arrived. `is_marked` is set if a router has marked the packet
+    /// because of congestion.
+    pub(super) fn arrived<'p>(
+        &self,
+        packet: &Packet,
+        payload: &'p [u8],
+        is_marked: bool,
+        now: Instant,
+        run: &mut Run<'p>,
+    ) {
+        if !run.may_continue(packet) {
+            self.deliver(run);
+        }
         if self.ends.condition.is_down() {
             return;
         }
-        let now = Instant::now();
         let mut state = self.state();
         if state.is_ended {
             return;
@@ -198,23 +210,59 @@ impl Link {
                     Verdict::Nothing
                 }
                 Body::Acknowledge(_) | Body::AtomicAcknowledge { .. } | Body::ReadResponse { .. } => {
-                    let answer = machine.0.answered(packet, payload.len(), now);
-                    return self.answered(state, answer, payload);
+                    match machine.0.answered(packet, payload.len(), now) {
+                        Answer::Nothing => self.finish(state),
+                        Answer::Data { psn, attempt, offset } => {
+                            drop(state);
+                            // The conversion is lossless, because a datagram of UDP has at most 64 KiB.
+                            let length = payload.len() as u32;
+                            self.add(run, Target::Data { psn, attempt, offset, length }, payload);
+                        }
+                    }
+                    return;
                 }
                 _ => machine.1.arrived(packet, payload.len(), now),
             },
         };
         drop(state);
-        let Some(carrier) = self.this.upgrade() else { return };
-        let carrier: Arc<dyn Carrier> = carrier;
         match verdict {
             Verdict::Nothing => {}
-            Verdict::Part(part) => {
-                self.settle_responses();
-                with_segment(payload, |segments| self.engine.deliver().part(&part, segments, &carrier));
-            }
-            Verdict::Again(part) => self.engine.deliver().again(&part, &carrier),
+            Verdict::Part(part) => self.add(run, Target::Part(part), payload),
+            Verdict::Again(part) => _ = self.carrier().map(|carrier| self.engine.deliver().again(&part, &carrier)),
         }
+    }
+
+    fn add<'p>(&self, run: &mut Run<'p>, target: Target, payload: &'p [u8]) {
+        if !run.add(target, payload) {
+            self.pass_on(run);
+            run.add(target, payload);
+        }
+    }
+
+    /// Passes a run to the QP, and the replies to the messages that it finishes. Empties the run.
+    pub(super) fn deliver(&self, run: &mut Run<'_>) {
+        if let Some(Target::Data { .. }) = self.pass_on(run) {
+            self.finish(self.state());
+        }
+    }
+
+    fn carrier(&self) -> Option<Arc<dyn Carrier>> {
+        Some(self.this.upgrade()?)
+    }
+
+    fn pass_on(&self, run: &mut Run<'_>) -> Option<Target> {
+        run.deliver(|target, segments| {
+            match target {
+                Target::Part(part) => {
+                    self.settle_responses();
+                    _ = self.carrier().map(|carrier| self.engine.deliver().part(&part, segments, &carrier));
+                }
+                Target::Data { psn, attempt, offset, length } => {
+                    self.respond(psn, attempt, ResponseKind::Data { offset, length }, segments);
+                }
+            }
+            target
+        })
     }
 
     pub(super) fn counters(&self) -> Counters {
@@ -246,14 +294,8 @@ impl Link {
         }
     }
 
-    /// Passes an answer of the peer to the QP, and the replies to the messages that it finishes.
-    fn answered<'s>(&'s self, mut state: MutexGuard<'s, State>, answer: Answer, payload: &[u8]) {
-        if let Answer::Data { psn, attempt, offset } = answer {
-            drop(state);
-            // The conversion is lossless, because a datagram of UDP has at most 64 KiB.
-            self.respond(psn, attempt, ResponseKind::Data { offset, length: payload.len() as u32 }, payload);
-            state = self.state();
-        }
+    /// Passes the replies to the messages that are finished to the QP.
+    fn finish<'s>(&'s self, mut state: MutexGuard<'s, State>) {
         loop {
             let Machine::Reliable(machine) = &mut state.machine else { return };
             let Some((psn, attempt, reply)) = machine.0.finished() else { break };
@@ -268,10 +310,10 @@ impl Link {
         }
     }
 
-    fn respond(&self, psn: u32, attempt: u32, kind: ResponseKind, payload: &[u8]) {
+    fn respond(&self, psn: u32, attempt: u32, kind: ResponseKind, payload: &[Segment]) {
         let Ends { number, destination, .. } = self.ends;
         let response = Response { number, source_number: destination, psn, attempt, kind };
-        if !with_segment(payload, |segments| self.engine.deliver().response(&response, segments)) {
+        if !self.engine.deliver().response(&response, payload) {
             self.is_unsettled.store(true, Ordering::Relaxed);
         }
     }

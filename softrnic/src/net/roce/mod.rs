@@ -18,6 +18,7 @@
 //! - `socket`: the UDP sockets, which are independent of the state machines
 //! - `management`: the datagrams to QP 1, which the connection manager handles
 //! - `probe`: whether any process of a host uses the port of RoCEv2
+//! - `run`: packets that are delivered together
 //! - `link`: the carrier of a QP; `datagrams`: the carrier of all datagrams
 //! - `engine`: the links of the process, and the thread that serves them
 //!
@@ -41,6 +42,7 @@ pub(crate) mod probe;
 mod psn;
 mod requests;
 mod responses;
+mod run;
 #[cfg(test)]
 mod simulator;
 pub(crate) mod socket;

@@ -2,7 +2,7 @@
 
 mod reads;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};

@@ -46,6 +46,23 @@ pub(crate) fn read_bytes(from: &[Segment], to: &mut [u8]) -> Result<(), Fault> {
     move_runs(from.iter().map(Run::of), [to].into_iter()).map_err(|(_, fault)| fault)
 }
 
+/// Appends the first `length` bytes of segments.
+///
+/// # Errors
+///
+/// As for [`copy`], or if the segments are shorter.
+pub(crate) fn append_bytes(from: &[Segment], length: usize, to: &mut Vec<u8>) -> Result<(), Fault> {
+    if from.iter().map(Segment::len).sum::<usize>() < length {
+        return Err(Fault::Bounds);
+    }
+    to.reserve(length);
+    let space = Run { place: Place::Host(to.spare_capacity_mut().as_mut_ptr().cast()), length };
+    move_runs(from.iter().map(Run::of), [space].into_iter()).map_err(|(_, fault)| fault)?;
+    // SAFETY: the vector has the space, all bytes of which were written.
+    unsafe { to.set_len(to.len() + length) };
+    Ok(())
+}
+
 /// Executes an atomic on the eight bytes of `at`, and returns their previous value in native byte order.
 pub(crate) fn atomic(at: &Segment, operation: Atomic) -> Result<u64, Fault> {
     if at.len() < 8 {

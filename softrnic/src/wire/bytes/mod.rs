@@ -8,9 +8,9 @@ mod copy;
 pub(crate) mod cuda;
 mod segment;
 
-pub(crate) use self::copy::{atomic, copy, read_bytes, transfer, write_bytes};
+pub(crate) use self::copy::{append_bytes, atomic, copy, read_bytes, transfer, write_bytes};
 pub(crate) use self::cuda::End;
-pub(crate) use self::segment::{Place, Segment, Segments, with_segment};
+pub(crate) use self::segment::{Place, Segment, Segments, with_segment, with_segments};
 
 /// The reason why memory cannot be used. If the memory is local, the request completes with `IBV_WC_LOC_PROT_ERR`. If
 /// it is the responder's, the request completes with an access error.

@@ -135,10 +135,12 @@ impl Segment {
 
 /// Calls `call` with a segment that contains the bytes of `payload`, or with no segment if there are no bytes.
 pub(crate) fn with_segment<T>(payload: &[u8], call: impl FnOnce(&[Segment]) -> T) -> T {
-    if payload.is_empty() {
-        return call(&[]);
-    }
-    // SAFETY: the slice is alive during the call, and the receivers only read it.
-    let segment = unsafe { Segment::of_raw(payload.as_ptr().cast_mut(), payload.len()) };
-    call(std::slice::from_ref(&segment))
+    with_segments(&ArrayVec::<_, 1>::from_iter(Some(payload).filter(|payload| !payload.is_empty())), call)
+}
+
+/// Calls `call` with a segment for each payload.
+pub(crate) fn with_segments<const N: usize, T>(payloads: &ArrayVec<&[u8], N>, call: impl FnOnce(&[Segment]) -> T) -> T {
+    // SAFETY: the slices are alive during the call, and the receivers only read them.
+    let segment = |payload: &&[u8]| unsafe { Segment::of_raw(payload.as_ptr().cast_mut(), payload.len()) };
+    call(&payloads.iter().map(segment).collect::<ArrayVec<_, N>>())
 }

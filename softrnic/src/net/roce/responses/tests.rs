@@ -8,16 +8,16 @@ use crate::wire::operation::Service;
 /// The PSN of the first packet.
 const PSN: u32 = 100;
 
-fn responses() -> Responses {
-    let line = Line { mtu: 1024, service: Service::ReliableConnection, destination: 2 };
-    let template = Request {
+/// Returns the request of which those of a peer are copies. `source_number` is the number of its QP.
+pub(in crate::net::roce) fn template(source_number: u32) -> Request {
+    Request {
         service: Service::ReliableConnection,
         operation: Operation::Send,
         length: 0,
         is_solicited: false,
         psn: 0,
         packets: 1,
-        source_number: 2,
+        source_number,
         source: Gid::ZERO,
         destination: Gid::ZERO,
         key: 0,
@@ -26,8 +26,12 @@ fn responses() -> Responses {
         flow_label: 0,
         service_level: 0,
         srq_number: 0,
-    };
-    Responses::new(line, PSN, 4, 1, template)
+    }
+}
+
+fn responses() -> Responses {
+    let line = Line { mtu: 1024, service: Service::ReliableConnection, destination: 2 };
+    Responses::new(line, PSN, 4, 1, template(2))
 }
 
 /// Handles an atomic of the peer. Returns the result of its reply if it is a new one.

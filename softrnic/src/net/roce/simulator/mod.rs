@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use super::line::Line;
 use super::packet::{Body, Packet};
 use super::requests::{Answer, Requests};
+use super::responses::tests::template;
 use super::responses::{Responses, Verdict};
 use crate::wire::address::Gid;
 use crate::wire::message::{Refusal, Reply, Request, UNKNOWN_LENGTH};
@@ -106,27 +107,10 @@ fn read(payload: &[u8], to: &mut Vec<u8>) -> Result<(), Stuck> {
 impl End {
     fn new(mtu: u32, psn: u32, peer_psn: u32, depth: usize, works: Vec<(Operation, u64)>, now: Instant) -> Self {
         let line = Line { mtu, service: Service::ReliableConnection, destination: 9 };
-        let template = Request {
-            service: Service::ReliableConnection,
-            operation: Operation::Send,
-            length: 0,
-            is_solicited: false,
-            psn: 0,
-            packets: 1,
-            source_number: 9,
-            source: Gid::ZERO,
-            destination: Gid::ZERO,
-            key: 0,
-            traffic_class: 0,
-            hop_limit: 0,
-            flow_label: 0,
-            service_level: 0,
-            srq_number: 0,
-        };
         Self {
             mtu,
             requests: Requests::new(line, depth),
-            responses: Responses::new(line, peer_psn, depth, 9, template),
+            responses: Responses::new(line, peer_psn, depth, 9, template(9)),
             works,
             completed: 0,
             posted: 0,

@@ -76,41 +76,44 @@ impl Receiver {
         Self { received: Received::new(), forwarded: Vec::new(), numbering: Numbering::new() }
     }
 
-    /// Calls `arrived` for each intact packet of the received datagrams. `port` is the port of this end.
-    pub(super) fn deliver(&mut self, port: u16, dropped: &Dropped, mut arrived: impl FnMut(Arrival<'_>)) {
+    /// Calls `arrived` with the intact packets of each received datagram. `port` is the port of this end.
+    pub(super) fn deliver(
+        &mut self,
+        port: u16,
+        dropped: &Dropped,
+        mut arrived: impl for<'d> FnMut(&mut dyn Iterator<Item = Arrival<'d>>),
+    ) {
         for datagram in self.received.iter() {
-            deliver(&datagram, port, &mut self.numbering, dropped, &mut arrived);
+            if datagram.is_truncated {
+                dropped.truncated.fetch_add(1, Ordering::Relaxed);
+            } else if let Some(mut packets) = packets(&datagram, port, &mut self.numbering, dropped) {
+                arrived(&mut packets);
+            } else {
+                dropped.malformed.fetch_add(1, Ordering::Relaxed);
+            }
         }
     }
 }
 
-fn deliver(
-    datagram: &Datagram<'_>,
+/// Returns the intact packets of a datagram, or `None` if it has no addresses.
+fn packets<'d>(
+    datagram: &Datagram<'d>,
     port: u16,
-    numbering: &mut Numbering,
-    dropped: &Dropped,
-    arrived: &mut impl FnMut(Arrival<'_>),
-) {
-    if datagram.is_truncated {
-        dropped.truncated.fetch_add(1, Ordering::Relaxed);
-        return;
-    }
+    numbering: &'d mut Numbering,
+    dropped: &'d Dropped,
+) -> Option<impl Iterator<Item = Arrival<'d>>> {
     let Information { destination, traffic_class, length } = information(datagram);
-    let (Some((source, source_port)), Some(destination)) = (datagram.name.address(), destination) else {
-        dropped.malformed.fetch_add(1, Ordering::Relaxed);
-        return;
-    };
-    let source = Gid::from(source);
+    let (source, source_port) = datagram.name.address()?;
+    let (source, destination) = (Gid::from(source), destination?);
     let flow = Flow { source, destination, source_port, destination_port: port };
     // A datagram without data is a packet without data.
     let length = length.unwrap_or(datagram.bytes.len()).max(1);
     let packets = datagram.bytes.chunks(length).chain(datagram.bytes.is_empty().then_some(datagram.bytes));
-    for packet in packets {
+    Some(packets.filter_map(move |packet| {
         let counter = match packet.split_last_chunk::<{ icrc::LENGTH }>() {
             Some((bytes, sum)) if bytes.len() >= BTH && bytes.len() % 4 == 0 => {
                 if numbering.check(&flow, bytes, *sum) {
-                    arrived(Arrival { source, destination, source_port, traffic_class, bytes });
-                    continue;
+                    return Some(Arrival { source, destination, source_port, traffic_class, bytes });
                 }
                 if dropped.icrc_errors.load(Ordering::Relaxed) == 0 {
                     rdma_mummy_sys::log!(
@@ -125,7 +128,8 @@ fn deliver(
             _ => &dropped.malformed,
         };
         counter.fetch_add(1, Ordering::Relaxed);
-    }
+        None
+    }))
 }
 
 fn information(datagram: &Datagram<'_>) -> Information {

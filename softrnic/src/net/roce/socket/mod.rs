@@ -19,6 +19,7 @@ mod self_test;
 pub(crate) mod tests;
 
 use std::collections::BTreeSet;
+use std::iter;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4, SocketAddrV6};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -222,13 +223,12 @@ impl Sockets {
         }
     }
 
-    /// Calls `arrived` for each intact packet that has arrived, here or at another process that has forwarded it. Returns
-    /// the number of datagrams, which may consist of several packets or of damaged ones. If it is not 0, more may have
-    /// arrived. Never blocks.
+    /// Calls `arrived` with the intact packets of each datagram that has arrived, here or at another process that has
+    /// forwarded it. Returns the number of datagrams. If it is not 0, more may have arrived. Never blocks.
     pub(crate) fn receive(
         &self,
         receiver: &mut Receiver,
-        mut arrived: impl FnMut(Arrival<'_>),
+        mut arrived: impl for<'d> FnMut(&mut dyn Iterator<Item = Arrival<'d>>),
     ) -> Result<usize, Errno> {
         let mut result = Ok(0);
         for socket in self.sockets() {
@@ -237,8 +237,15 @@ impl Sockets {
             result = result.and_then(|sum| Ok(sum + received?));
         }
         let malformed = || _ = self.dropped.malformed.fetch_add(1, Ordering::Relaxed);
-        let forwarded = self.forwarding.receive(&mut receiver.forwarded, malformed, arrived);
+        let forwarded =
+            self.forwarding.receive(&mut receiver.forwarded, malformed, |arrival| arrived(&mut iter::once(arrival)));
         result.map(|sum| sum + forwarded)
+    }
+
+    /// Like [`receive`](Self::receive), for each packet.
+    #[cfg(test)]
+    fn receive_each(&self, receiver: &mut Receiver, mut arrived: impl FnMut(Arrival<'_>)) -> Result<usize, Errno> {
+        self.receive(receiver, |arrivals| arrivals.for_each(&mut arrived))
     }
 
     /// Receives packets for a block of QP numbers that other processes of this user forward. The caller owns the block

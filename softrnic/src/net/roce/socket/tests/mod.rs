@@ -79,7 +79,7 @@ impl End {
     fn receive(&mut self, count: usize) -> Vec<Seen> {
         let mut seen = Vec::new();
         until(|| {
-            self.sockets.receive(&mut self.receiver, |arrival| seen.push(Seen::new(&arrival))).unwrap();
+            self.sockets.receive_each(&mut self.receiver, |arrival| seen.push(Seen::new(&arrival))).unwrap();
             seen.len() >= count
         });
         assert_eq!(seen.len(), count);
@@ -91,7 +91,7 @@ impl End {
     fn dropped(&mut self, sum: u64) -> [u64; 3] {
         let mut counts = [0; 3];
         until(|| {
-            self.sockets.receive(&mut self.receiver, |arrival| panic!("{arrival:?}")).unwrap();
+            self.sockets.receive_each(&mut self.receiver, |arrival| panic!("{arrival:?}")).unwrap();
             let dropped = self.sockets.dropped();
             let counters = [&dropped.icrc_errors, &dropped.malformed, &dropped.truncated];
             counts = counters.map(|counter| counter.load(Ordering::Relaxed));

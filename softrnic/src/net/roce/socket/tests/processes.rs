@@ -62,7 +62,7 @@ fn owner_of_block_2() {
     let mut batch = sockets.batch(&route("127.0.0.1", "127.0.0.1"));
     while !input.is_finished() {
         sockets
-            .receive(&mut receiver, |arrival| {
+            .receive_each(&mut receiver, |arrival| {
                 serve(&sockets, &arrival, 2, |packet, payload| {
                     batch.restart(&sockets.header(&route("127.0.0.2", "127.0.0.1")));
                     batch.add(&Packet { destination: BLOCK + 1, ..packet }, payload).unwrap();
@@ -102,7 +102,7 @@ fn packets_reach_the_process_that_owns_their_block() {
             let handle = |packet: Packet, payload: &[u8]| seen.push((packet.psn, packet.destination, payload.to_vec()));
             let mut handle = Some(handle);
             sockets
-                .receive(&mut here.receiver, |arrival| {
+                .receive_each(&mut here.receiver, |arrival| {
                     serve(sockets, &arrival, 1, |packet, payload| {
                         assert_eq!((arrival.source, arrival.destination), (gid("127.0.0.2"), gid("127.0.0.1")));
                         handle.take().unwrap()(packet, payload);
@@ -128,7 +128,7 @@ fn packets_reach_the_process_that_owns_their_block() {
     here.sockets.forward(&lost);
     let mut count = 0;
     assert_eq!(
-        new.receive(&mut here.receiver, |arrival| {
+        new.receive_each(&mut here.receiver, |arrival| {
             assert_eq!(arrival, lost);
             count += 1;
         }),
@@ -146,7 +146,7 @@ fn listeners_of_one_service_have_names() {
     here.sockets.own_service("1067471/10.0.0.1").unwrap();
     assert_eq!(other.own_service("1067471/10.0.0.1"), Err(Errno::ADDRINUSE));
     other.own_service("1067471/10.0.0.2").unwrap();
-    let mut receive = |sockets: &Sockets| sockets.receive(&mut here.receiver, |seen| assert_eq!(seen, arrival));
+    let mut receive = |sockets: &Sockets| sockets.receive_each(&mut here.receiver, |seen| assert_eq!(seen, arrival));
     for (name, expected) in [("10.0.0.1", [1, 0]), ("10.0.0.2", [0, 1])] {
         let name = format!("1067471/{name}");
         here.sockets.forward_to(Owner::Service(&name), &arrival).unwrap();
@@ -188,7 +188,7 @@ fn connection_without_a_descriptor_waits_and_is_not_ready() {
     let old = rustix::process::getrlimit(Resource::Nofile);
     rustix::process::setrlimit(Resource::Nofile, Rlimit { current: Some(1), ..old }).unwrap();
     for _ in 0..2 {
-        assert_eq!(end.sockets.receive(&mut end.receiver, |seen| panic!("{seen:?}")), Ok(0));
+        assert_eq!(end.sockets.receive_each(&mut end.receiver, |seen| panic!("{seen:?}")), Ok(0));
         for descriptor in end.sockets.descriptors() {
             let mut poll = [PollFd::new(descriptor, PollFlags::IN)];
             assert_eq!(rustix::event::poll(&mut poll, Some(&Timespec::default())), Ok(0));
@@ -197,7 +197,7 @@ fn connection_without_a_descriptor_waits_and_is_not_ready() {
     assert_eq!(end.sockets.own(5), Err(Errno::MFILE));
     rustix::process::setrlimit(Resource::Nofile, old).unwrap();
     end.sockets.own(5).unwrap();
-    let received = end.sockets.receive(&mut end.receiver, |seen| assert_eq!(seen, arrival(&bytes)));
+    let received = end.sockets.receive_each(&mut end.receiver, |seen| assert_eq!(seen, arrival(&bytes)));
     assert_eq!(received, Ok(1));
 }
 
@@ -222,7 +222,7 @@ fn packet_is_dropped_if_the_owner_does_not_receive() {
     let mut count = 0;
     until(|| {
         end.sockets
-            .receive(&mut end.receiver, |seen| {
+            .receive_each(&mut end.receiver, |seen| {
                 assert_eq!(seen, arrival);
                 count += 1;
             })
@@ -232,5 +232,5 @@ fn packet_is_dropped_if_the_owner_does_not_receive() {
     // The callback of a receiver may forward. One call receives at most 64 packets of a connection.
     end.sockets.forward(&arrival);
     let again = |seen: Arrival<'_>| end.sockets.forward(&seen);
-    assert_eq!(end.sockets.receive(&mut end.receiver, again), Ok(64));
+    assert_eq!(end.sockets.receive_each(&mut end.receiver, again), Ok(64));
 }
