@@ -210,10 +210,15 @@ impl Link {
                     Verdict::Nothing
                 }
                 Body::Acknowledge(_) | Body::AtomicAcknowledge { .. } | Body::ReadResponse { .. } => {
-                    match machine.0.answered(packet, payload.len(), now) {
-                        Answer::Nothing => self.finish(state),
+                    let answer = machine.0.answered(packet, payload.len(), now);
+                    drop(state);
+                    match answer {
+                        Answer::Nothing => {
+                            // The run may contain the last data of a message that is finished.
+                            self.pass_on(run);
+                            self.finish();
+                        }
                         Answer::Data { psn, attempt, offset } => {
-                            drop(state);
                             // The conversion is lossless, because a datagram of UDP has at most 64 KiB.
                             let length = payload.len() as u32;
                             self.add(run, Target::Data { psn, attempt, offset, length }, payload);
@@ -242,7 +247,7 @@ impl Link {
     /// Passes a run to the QP, and the replies to the messages that it finishes. Empties the run.
     pub(super) fn deliver(&self, run: &mut Run<'_>) {
         if let Some(Target::Data { .. }) = self.pass_on(run) {
-            self.finish(self.state());
+            self.finish();
         }
     }
 
@@ -295,7 +300,8 @@ impl Link {
     }
 
     /// Passes the replies to the messages that are finished to the QP.
-    fn finish<'s>(&'s self, mut state: MutexGuard<'s, State>) {
+    fn finish(&self) {
+        let mut state = self.state();
         loop {
             let Machine::Reliable(machine) = &mut state.machine else { return };
             let Some((psn, attempt, reply)) = machine.0.finished() else { break };

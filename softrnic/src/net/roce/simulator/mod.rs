@@ -11,7 +11,8 @@ use super::packet::{Body, Packet};
 use super::requests::{Answer, Requests};
 use super::responses::tests::template;
 use super::responses::{Responses, Verdict};
-use crate::wire::address::Gid;
+use super::run::{Run, Target};
+use crate::wire::bytes::{Segment, append_bytes};
 use crate::wire::message::{Refusal, Reply, Request, UNKNOWN_LENGTH};
 use crate::wire::operation::{Operation, Service};
 use crate::wire::packet::{MAX_PAYLOAD, Part, Response, ResponseKind, packet_count, psn_after};
@@ -197,34 +198,67 @@ impl End {
         }
     }
 
-    /// Handles a packet.
-    fn arrived(&mut self, packet: &Packet, payload: &[u8], now: Instant, is_ready: bool) {
-        let is_response =
-            matches!(packet.body, Body::Acknowledge(_) | Body::AtomicAcknowledge { .. } | Body::ReadResponse { .. });
-        if is_response {
-            let answer = self.requests.answered(packet, payload.len(), now);
-            assert!(self.requests.is_sound(), "after {packet:?}: {}", self.requests.summary());
-            if let Answer::Data { attempt, offset, .. } = answer {
-                assert_eq!((attempt, offset), (self.attempt, self.reading.len() as u64));
-                self.reading.extend_from_slice(payload);
+    /// Handles the packets of a datagram.
+    fn arrived(&mut self, packets: &[OnItsWay], now: Instant, is_ready: bool) {
+        let mut run = Run::new();
+        for OnItsWay { packet, payload, .. } in packets {
+            if !run.may_continue(packet) {
+                self.deliver(&mut run, now, is_ready);
             }
-            return;
-        }
-        match self.responses.arrived(packet, payload.len(), now) {
-            Verdict::Nothing => {}
-            Verdict::Part(part) => {
-                let reply = self.handle_in_order(&part, payload, is_ready);
-                if let Some(reply) = reply {
-                    self.is_refusing |= matches!(reply, Reply::NotReady { .. });
-                    self.answers.push_back(Waiting::Reply(part, reply));
-                    if self.answers.len() == 1 {
-                        self.answer();
+            let length = payload.len();
+            let target = match packet.body {
+                Body::Acknowledge(_) | Body::AtomicAcknowledge { .. } | Body::ReadResponse { .. } => {
+                    let answer = self.requests.answered(packet, length, now);
+                    assert!(self.requests.is_sound(), "after {packet:?}: {}", self.requests.summary());
+                    let Answer::Data { psn, attempt, offset } = answer else {
+                        self.deliver(&mut run, now, is_ready);
+                        self.complete(now);
+                        continue;
+                    };
+                    Target::Data { psn, attempt, offset, length: length as u32 }
+                }
+                _ => match self.responses.arrived(packet, length, now) {
+                    Verdict::Nothing => continue,
+                    Verdict::Part(part) => Target::Part(part),
+                    Verdict::Again(part) => {
+                        self.answers.push_back(Waiting::Read(part, 0));
+                        continue;
                     }
+                },
+            };
+            if !run.add(target, payload) {
+                self.deliver(&mut run, now, is_ready);
+                assert!(run.add(target, payload));
+            }
+        }
+        self.deliver(&mut run, now, is_ready);
+        self.responses.handled();
+    }
+
+    /// Handles a run, as a QP does.
+    fn deliver(&mut self, run: &mut Run<'_>, now: Instant, is_ready: bool) {
+        let mut payload = Vec::new();
+        let target = run.deliver(|target, segments| {
+            let length = segments.iter().map(Segment::len).sum();
+            append_bytes(segments, length, &mut payload).unwrap();
+            target
+        });
+        match target {
+            None => {}
+            Some(Target::Data { attempt, offset, .. }) => {
+                assert_eq!((attempt, offset), (self.attempt, self.reading.len() as u64));
+                self.reading.extend_from_slice(&payload);
+                self.complete(now);
+            }
+            Some(Target::Part(part)) => {
+                let Some(reply) = self.handle_in_order(&part, &payload, is_ready) else { return };
+                self.is_refusing |= matches!(reply, Reply::NotReady { .. });
+                self.answers.push_back(Waiting::Reply(part, reply));
+                if self.answers.len() == 1 {
+                    self.answer();
                 }
             }
-            Verdict::Again(part) => self.answers.push_back(Waiting::Read(part, 0)),
         }
-        self.responses.handled();
     }
 
     fn reply(&mut self, part: &Part, kind: ResponseKind, payload: &[u8]) -> bool {
@@ -333,23 +367,7 @@ impl End {
 }
 
 fn template_of(operation: Operation) -> Request {
-    Request {
-        service: Service::ReliableConnection,
-        operation,
-        length: 0,
-        is_solicited: false,
-        psn: 0,
-        packets: 1,
-        source_number: 9,
-        source: Gid::ZERO,
-        destination: Gid::ZERO,
-        key: 0,
-        traffic_class: 0,
-        hop_limit: 0,
-        flow_label: 0,
-        service_level: 0,
-        srq_number: 0,
-    }
+    Request { operation, ..template(9) }
 }
 
 /// Runs both ends until all works have completed or failed, and returns the ends and the time that it took.
@@ -415,9 +433,14 @@ fn run(seed: u64, network: Network, mut ends: [End; 2], depth: usize, start: Ins
         let next = deadlines.flatten().chain(late).chain(packet.map(|place| way[place].at)).min();
         now = next.unwrap_or_else(|| panic!("seed {seed}: nothing happens any more")).max(now);
         if let Some(place) = packet.filter(|place| way[*place].at <= now) {
-            let OnItsWay { to, packet, payload, .. } = way.swap_remove(place);
+            let to = way[place].to;
+            // The kernel may join packets that arrive at once.
+            let count = rng.usize(1..6);
+            let mut due: Vec<_> = way.extract_if(.., |packet| packet.to == to && packet.at <= now).collect();
+            due.sort_by_key(|packet| (packet.at, packet.order));
+            way.extend(due.split_off(count.min(due.len())));
             let is_ready = rng.u32(0..1000) >= network.unready;
-            ends[to].arrived(&packet, &payload, now, is_ready);
+            ends[to].arrived(&due, now, is_ready);
             if rng.u32(0..1000) < network.overflow {
                 ends[to].responses.has_lost_packets(now);
             }
