@@ -179,7 +179,7 @@ fn encode_response(response: &Response) -> Words {
             (3, detail, 0, 0)
         }
         ResponseKind::Reply(Reply::Silence) => (4, 0, 0, 0),
-        ResponseKind::Reply(Reply::LocalFault) => (5, 0, 0, 0),
+        ResponseKind::Reply(Reply::LocalFault | Reply::BadResponse) => (5, 0, 0, 0),
     };
     let mut words = [0; PART_WORDS];
     words[0] = code | u64::from(detail) << 8 | u64::from(response.number) << 32;

@@ -50,6 +50,8 @@ pub(crate) enum Reply {
     Silence,
     /// The requester's own memory failed while the data was copied.
     LocalFault,
+    /// The response of the peer does not fit the request. The requester's side makes this reply.
+    BadResponse,
 }
 
 /// The negative acknowledgements of the InfiniBand specification (volume 1, section 9.7.5.2.8).

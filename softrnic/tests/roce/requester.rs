@@ -267,14 +267,15 @@ fn response_that_does_not_fit_its_request_fails_it() {
         (packet(READ_ONLY, 200).aeth(ACK, 1).payload([1; 5]), ibv_wr_opcode::IBV_WR_RDMA_READ),
         (packet(READ_ONLY, 200).aeth(ACK, 1).payload([1; 3]), ibv_wr_opcode::IBV_WR_RDMA_READ),
         (packet(ATOMIC_ACKNOWLEDGE, 200).aeth(ACK, 1).original(0), ibv_wr_opcode::IBV_WR_RDMA_READ),
+        (packet(READ_ONLY, 200).aeth(ACK, 1).payload([1; 8]), ibv_wr_opcode::IBV_WR_ATOMIC_FETCH_AND_ADD),
     ] {
         let peer = Peer::new();
-        post(&peer, opcode, 1, 4);
+        let length = if opcode == ibv_wr_opcode::IBV_WR_RDMA_READ { 4 } else { 8 };
+        post(&peer, opcode, 1, length);
         peer.request(200);
         peer.send(&response);
         let failed = peer.side.wait();
-        assert_eq!(failed.wr_id, 1);
-        assert_ne!(failed.status, ibv_wc_status::IBV_WC_SUCCESS);
+        assert_eq!((failed.wr_id, failed.status), (1, ibv_wc_status::IBV_WC_BAD_RESP_ERR));
         assert_eq!(peer.side.buffer[..8], [0; 8]);
         peer.close();
     }

@@ -313,7 +313,7 @@ impl Outgoing {
             // If there is no receive, the connection keeps the message and retries.
             Reply::Done { .. } | Reply::NotReady { .. } => return,
             Reply::Refused(refusal) => code_of(refusal, asked.is_some()),
-            Reply::Silence | Reply::LocalFault => Code::UNSPECIFIED,
+            Reply::Silence | Reply::LocalFault | Reply::BadResponse => Code::UNSPECIFIED,
         };
         self.terminate(code);
         self.end.is_ending = true;

@@ -307,7 +307,7 @@ impl Responses {
                 self.refuse(failed.unwrap_or(last), nak);
             }
             // The QP has ignored the message, as if it had not arrived.
-            Reply::Silence | Reply::LocalFault => _ = self.return_to(psn),
+            Reply::Silence | Reply::LocalFault | Reply::BadResponse => _ = self.return_to(psn),
         }
     }
 

@@ -80,10 +80,6 @@ impl Unreliable {
         part: &Part,
         read: impl FnOnce(&mut Vec<u8>) -> Result<(), Stuck>,
     ) -> Result<(), Stuck> {
-        // No packet of this service invalidates a key.
-        if matches!(part.request.operation, Operation::SendInvalidate { .. }) {
-            return Err(Stuck::Fault);
-        }
         if !self.has_space() {
             return Err(Stuck::Full);
         }

@@ -119,6 +119,10 @@ pub(in crate::qp) fn attempt(
         operation if operation.is_read_or_atomic() && attributes.max_rd_atomic == 0 => {
             return Outcome::Failed(ibv_wc_status::IBV_WC_LOC_QP_OP_ERR);
         }
+        // RoCE has no packet for this operation.
+        Operation::SendInvalidate { .. } if !service.is_reliable() && pair.route.is_connection() => {
+            return Outcome::Failed(ibv_wc_status::IBV_WC_LOC_QP_OP_ERR);
+        }
         _ => {}
     }
     let length = match message_length(pair, work) {
@@ -196,6 +200,7 @@ pub(in crate::qp) fn attempt(
 
     let outcome = match reply {
         Reply::LocalFault => Outcome::Failed(ibv_wc_status::IBV_WC_LOC_PROT_ERR),
+        Reply::BadResponse => Outcome::Failed(ibv_wc_status::IBV_WC_BAD_RESP_ERR),
         // On an unreliable service, the requester gets no reply.
         _ if !service.is_reliable() => Outcome::Done { length: 0 },
         Reply::Done { original } => finish_response(work, original, &segments),

@@ -51,8 +51,7 @@ struct Reading {
 #[derive(Clone, Copy, Debug)]
 pub(in crate::qp) struct Arrival {
     pub(in crate::qp) psn: u32,
-    /// The reply, or `None` if a read was acknowledged although not all of its data has arrived.
-    pub(in crate::qp) reply: Option<Reply>,
+    pub(in crate::qp) reply: Reply,
 }
 
 impl Inbox {
@@ -150,17 +149,17 @@ impl Inbox {
     }
 
     /// Finishes a read that the peer has acknowledged, and returns the reply for the requester.
-    fn conclude(&mut self, psn: u32, reply: Reply) -> Option<Reply> {
-        let Some(place) = self.reads.iter().position(|reading| reading.psn == psn) else {
-            return Some(reply);
+    fn conclude(&mut self, psn: u32, reply: Reply) -> Reply {
+        let place = self.reads.iter().position(|reading| reading.psn == psn);
+        let Some(reading) = place.and_then(|place| self.reads.remove(place)) else {
+            return reply;
         };
-        let reading = self.reads.remove(place)?;
         let (is_whole, is_faulty) = (reading.next == reading.length, reading.is_faulty);
         self.keep(reading.pieces);
         match reply {
-            Reply::Done { .. } if !is_whole => None,
-            Reply::Done { .. } if is_faulty => Some(Reply::LocalFault),
-            reply => Some(reply),
+            Reply::Done { .. } if !is_whole => Reply::BadResponse,
+            Reply::Done { .. } if is_faulty => Reply::LocalFault,
+            reply => reply,
         }
     }
 

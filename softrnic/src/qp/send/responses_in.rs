@@ -67,7 +67,7 @@ impl Requester {
         };
         if arrival.psn != oldest.psn {
             // The peer's QP no longer accepts messages, and will send no response to the oldest request.
-            if arrival.reply == Some(Reply::Silence) && self.flight.has(arrival.psn) {
+            if arrival.reply == Reply::Silence && self.flight.has(arrival.psn) {
                 self.await_response(pair);
                 return false;
             }
@@ -80,12 +80,12 @@ impl Requester {
             return true;
         }
         match arrival.reply {
-            Some(Reply::Done { original }) => return self.oldest_done(pair, original),
-            Some(Reply::NotReady { timer }) => self.await_receive(pair, timer),
-            Some(Reply::Silence) => self.await_response(pair),
-            Some(Reply::Refused(refusal)) => self.fail(pair, status_of(refusal)),
-            Some(Reply::LocalFault) => self.fail(pair, ibv_wc_status::IBV_WC_LOC_PROT_ERR),
-            None => self.fail(pair, ibv_wc_status::IBV_WC_BAD_RESP_ERR),
+            Reply::Done { original } => return self.oldest_done(pair, original),
+            Reply::NotReady { timer } => self.await_receive(pair, timer),
+            Reply::Silence => self.await_response(pair),
+            Reply::Refused(refusal) => self.fail(pair, status_of(refusal)),
+            Reply::LocalFault => self.fail(pair, ibv_wc_status::IBV_WC_LOC_PROT_ERR),
+            Reply::BadResponse => self.fail(pair, ibv_wc_status::IBV_WC_BAD_RESP_ERR),
         }
         false
     }

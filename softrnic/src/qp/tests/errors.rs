@@ -2,6 +2,7 @@
 
 use rdma_mummy_sys::ibv_wc_status as Status;
 
+use super::wire::Wire;
 use super::*;
 
 /// Posts receives and two requests on the requester's side, and checks that the first request fails with `status`.
@@ -300,6 +301,16 @@ fn unreliable_requester_error_keeps_the_receive_side_working() {
     b.receive_bytes(21, 0, 64);
     a.post_bytes(3, Operation::Send, 0, 8);
     assert_eq!((a.sent_statuses(), b.received_statuses()), (vec![(3, SUCCESS)], vec![(21, SUCCESS)]));
+}
+
+/// RoCE has no packet for this operation on this service. Processes of one host need none.
+#[test]
+fn unreliable_connection_to_another_host_invalidates_no_keys() {
+    let end = End::with(Service::UnreliableConnection, |parts| parts.reach = Reach::Connection);
+    end.pair.set_connection(Wire::new()).unwrap();
+    end.ready(&attributes(9));
+    end.post_bytes(1, Operation::SendInvalidate { rkey: end.bytes.key() }, 0, 8);
+    assert_eq!(end.sent_statuses(), [(1, Status::IBV_WC_LOC_QP_OP_ERR)]);
 }
 
 #[test]

@@ -26,7 +26,7 @@ impl Requests {
                 } else if let Some(index) = self.expects(packet.psn, now) {
                     let message = &mut self.messages[index];
                     let is_atomic = message.operation.is_atomic();
-                    message.reply = Some(if is_atomic { Reply::Done { original } } else { INVALID });
+                    message.reply = Some(if is_atomic { Reply::Done { original } } else { Reply::BadResponse });
                     self.advance(psn_after(packet.psn, 1), now);
                 }
             }
@@ -53,7 +53,7 @@ impl Requests {
         let expected = if is_read { (message.length - offset.min(message.length)).min(mtu) } else { 0 };
         let (first, attempt) = (message.psn, message.attempt);
         if message.operation.is_atomic() || expected != length as u64 {
-            message.reply = Some(INVALID);
+            message.reply = Some(Reply::BadResponse);
             return Answer::Nothing;
         }
         if is_last {
@@ -142,9 +142,6 @@ impl Requests {
         }
     }
 }
-
-/// The reply to a request whose response contradicts it.
-const INVALID: Reply = Reply::Refused(Refusal::InvalidRequest);
 
 fn refusal(nak: Nak) -> Refusal {
     match nak {

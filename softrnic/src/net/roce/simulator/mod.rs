@@ -193,7 +193,7 @@ impl End {
                     self.not_before = now + Duration::from_micros(300);
                 }
                 Reply::Refused(refusal) => self.failure = Some(refusal),
-                Reply::Silence | Reply::LocalFault => panic!("the connection gives no such reply"),
+                Reply::Silence | Reply::LocalFault | Reply::BadResponse => panic!("the connection gives no such reply"),
             }
         }
     }
