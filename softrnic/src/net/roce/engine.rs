@@ -3,13 +3,14 @@
 //! The thread of softrnic waits for the sockets. While a program polls empty completion queues or waits for completion
 //! events, the program serves them instead, see [`attendance`](crate::net::attendance).
 
+mod timers;
 mod turns;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, RwLock, TryLockError};
+use std::sync::{Arc, Mutex, OnceLock, RwLock, TryLockError, Weak};
 use std::time::Instant;
 
 use rdma_mummy_sys::program::Held;
@@ -26,6 +27,7 @@ use super::run::Run;
 use super::socket::arrival::{Arrival, Receiver};
 use super::socket::batch::{Batch, Header, Route};
 use super::socket::{OpenError, Owner, SendError, Sockets as Udp};
+use super::window::Window;
 use crate::net::attendance::Attendance;
 use crate::sys::errno::Errno as SysErrno;
 use crate::sys::socket_set::{Reason, SocketSet, yield_if_empty};
@@ -54,6 +56,8 @@ pub(crate) struct Engine {
     /// Held while `udp` and `sockets` are set.
     starting: Mutex<()>,
     links: RwLock<BTreeMap<u32, Arc<Link>>>,
+    /// The windows of the hosts to which there are connections.
+    windows: Mutex<BTreeMap<Gid, Weak<Mutex<Window>>>>,
     /// The counters of links that were removed, and of packets that belong to no link.
     counters: Mutex<Counters>,
     has_started: AtomicBool,
@@ -90,6 +94,7 @@ impl Engine {
             sockets: OnceLock::new(),
             starting: Mutex::new(()),
             links: RwLock::new(BTreeMap::new()),
+            windows: Mutex::new(BTreeMap::new()),
             counters: Mutex::new(Counters::new()),
             has_started: AtomicBool::new(false),
             receiving: Mutex::new(None),
@@ -156,7 +161,7 @@ impl Engine {
             flow_label: path.flow_label,
         };
         let route = if ends.service == Service::UnreliableConnection { route } else { route.with_ecn() };
-        let link = Link::new(self, udp.header(&route), ends);
+        let link = Link::new(self, udp.header(&route), self.window(path.destination), ends);
         unpoisoned(self.links.write()).insert(ends.number, Arc::clone(&link));
         Ok(link)
     }
@@ -321,46 +326,6 @@ impl Engine {
     /// Returns the address and the control messages of the packets of a route.
     pub(super) fn header(&self, route: &Route) -> Option<Header> {
         Some(self.udp.get()?.header(route))
-    }
-
-    /// Calls [`Link::expired`] of the QP `number` at a time.
-    pub(super) fn schedule(&self, when: Instant, number: u32) {
-        let is_earliest = {
-            let mut timers = unpoisoned(self.timers.lock());
-            let is_earliest = timers.peek().is_none_or(|Reverse((first, _))| when < *first);
-            timers.push(Reverse((when, number)));
-            is_earliest
-        };
-        if is_earliest && let Some(sockets) = self.sockets.get() {
-            sockets.place.wake();
-        }
-    }
-
-    /// Returns how many times links must be called.
-    #[cfg(test)]
-    pub(super) fn times(&self) -> usize {
-        unpoisoned(self.timers.lock()).len()
-    }
-
-    /// Calls the links whose times have come. Returns the next time.
-    fn run_due(&self, now: Instant) -> Option<Instant> {
-        loop {
-            let number = {
-                let mut timers = unpoisoned(self.timers.lock());
-                match timers.peek() {
-                    Some(Reverse((when, number))) if *when <= now => {
-                        let number = *number;
-                        timers.pop();
-                        number
-                    }
-                    first => return first.map(|Reverse((when, _))| *when),
-                }
-            };
-            if let Some(link) = self.link(number) {
-                let _held = Held::new();
-                link.expired(now);
-            }
-        }
     }
 
     /// Delivers the packets that have arrived, and returns whether there were any. If another thread does so, waits for

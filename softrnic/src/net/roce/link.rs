@@ -6,6 +6,7 @@
 //! Lock order: the engine's lock for receiving, then the locks of the QP, then `state`. `state` is never held while calling
 //! the QP.
 
+mod carrier;
 #[cfg(test)]
 mod tests;
 
@@ -24,15 +25,15 @@ use super::run::{Run, Target};
 use super::socket::SendError;
 use super::socket::batch::{Batch, Header};
 use super::unreliable::Unreliable;
+use super::window::{Share, Window};
 use crate::sys::unpoisoned;
 use crate::wire::address::{Gid, Path};
 use crate::wire::bytes::Segment;
 use crate::wire::condition::Condition;
 use crate::wire::message::Request;
 use crate::wire::operation::{Operation, Service};
-use crate::wire::packet::Packet as Carried;
-use crate::wire::packet::{Payload, Response, ResponseKind};
-use crate::wire::transport::{Carrier, Dedicated, MAX_UNSETTLED, Stuck, Wake};
+use crate::wire::packet::{Response, ResponseKind};
+use crate::wire::transport::{Carrier, MAX_UNSETTLED, Wake};
 
 /// How long the link waits after the socket was full.
 const PAUSE: Duration = Duration::from_micros(500);
@@ -62,6 +63,8 @@ pub(crate) struct Link {
     this: Weak<Self>,
     ends: Ends,
     header: Header,
+    /// The window of all connections to the host of the peer.
+    window: Arc<Mutex<Window>>,
     state: Mutex<State>,
     /// Since when the QP has not handled responses that were delivered.
     unsettled: Mutex<Option<Instant>>,
@@ -99,7 +102,7 @@ enum Machine {
 }
 
 impl Link {
-    pub(super) fn new(engine: &'static Engine, header: Header, ends: Ends) -> Arc<Self> {
+    pub(super) fn new(engine: &'static Engine, header: Header, window: Arc<Mutex<Window>>, ends: Ends) -> Arc<Self> {
         let Ends { number, service, path, destination, mtu, psn, depth, .. } = ends;
         let line = Line { mtu, service, destination };
         let template = Request {
@@ -125,7 +128,7 @@ impl Link {
             }
             _ => {
                 let responses = Responses::new(line, psn, depth.into(), number, template);
-                Machine::Reliable(Box::new((Requests::new(line, 1), responses)))
+                Machine::Reliable(Box::new((Requests::new(line, 1, Share::new(&window, number, mtu)), responses)))
             }
         };
         let state = State {
@@ -144,6 +147,7 @@ impl Link {
             this: this.clone(),
             ends,
             header,
+            window,
             state: Mutex::new(state),
             unsettled: Mutex::new(None),
             is_unsettled: AtomicBool::new(false),
@@ -206,7 +210,8 @@ impl Link {
             }
             Machine::Reliable(machine) => match packet.body {
                 Body::Congestion => {
-                    machine.0.window.notified(now);
+                    let in_flight = machine.0.in_flight();
+                    machine.0.window.notified(in_flight, now);
                     Verdict::Nothing
                 }
                 Body::Acknowledge(_) | Body::AtomicAcknowledge { .. } | Body::ReadResponse { .. } => {
@@ -361,8 +366,22 @@ impl Link {
         }
     }
 
-    /// Sends the packets that may leave now.
-    fn send(&self, mut state: MutexGuard<'_, State>, now: Instant) {
+    /// Sends the packets that may leave now, and those of other connections whose turns have come.
+    fn send(&self, state: MutexGuard<'_, State>, now: Instant) {
+        self.send_own(state, now);
+        self.engine.pass_turns(&self.window, now);
+    }
+
+    /// Sends a burst, although other connections wait.
+    pub(super) fn take_turn(&self, now: Instant) {
+        let mut state = self.state();
+        if let Machine::Reliable(machine) = &mut state.machine {
+            machine.0.window.begin_turn();
+        }
+        self.send_own(state, now);
+    }
+
+    fn send_own(&self, mut state: MutexGuard<'_, State>, now: Instant) {
         if state.is_ended && state.held.is_none() && !state.has_responses() {
             return;
         }
@@ -472,65 +491,5 @@ impl State {
             Machine::Reliable(machine) => machine.1.is_waiting(),
             Machine::Unreliable(machine) => machine.is_waiting(),
         }
-    }
-}
-
-impl Carrier for Link {
-    fn put(&self, packet: &Carried, payload: Payload<'_>) -> Result<(), Stuck> {
-        let mut state = self.state();
-        let is_ended = state.is_ended;
-        let read = |to: &mut Vec<u8>| payload.append_to(to, packet.length()).map_err(|_| Stuck::Fault);
-        let put = match (packet, &mut state.machine) {
-            (Carried::Part(_), _) if is_ended => Err(Stuck::Lost),
-            (Carried::Part(part), Machine::Reliable(machine)) => machine.0.add(part, read),
-            (Carried::Part(part), Machine::Unreliable(machine)) => machine.add(part, read),
-            (Carried::Response(response), Machine::Reliable(machine)) => machine.1.respond(response, read),
-            (Carried::Response(_), Machine::Unreliable(_)) => Ok(()),
-        };
-        match (put, packet, &state.machine) {
-            (Err(Stuck::Full), Carried::Part(_), _) => state.lacks_space.requests = true,
-            (Err(Stuck::Full), Carried::Response(_), _) => state.lacks_space.responses = true,
-            // The request completes at once, so the QP calls `flush` for no requests in flight.
-            (Ok(()), Carried::Part(part), Machine::Unreliable(_)) if part.is_last() => self.send(state, Instant::now()),
-            _ => {}
-        }
-        put
-    }
-
-    fn wake(&self, waiting: Weak<dyn Wake>) {
-        self.state().waiter = Some(waiting);
-    }
-
-    fn taken(&self) -> u64 {
-        match &self.state().machine {
-            Machine::Reliable(machine) => machine.0.acknowledged,
-            Machine::Unreliable(_) => 0,
-        }
-    }
-
-    fn flush(&self) {
-        self.send(self.state(), Instant::now());
-    }
-}
-
-impl Dedicated for Link {
-    fn settle(&self) {
-        self.engine.settle();
-    }
-
-    fn end(&self) {
-        self.state().is_ended = true;
-    }
-
-    fn set_depths(&self, own: u8, peer: u8) {
-        if let Machine::Reliable(machine) = &mut self.state().machine {
-            machine.0.set_max_reads(own.into());
-            machine.1.set_depth(peer.into());
-        }
-    }
-
-    fn leave(&self) {
-        self.end();
-        self.engine.forget(self.ends.number);
     }
 }

@@ -6,7 +6,7 @@
 //! - `icrc`: the check sum of a packet, which covers parts of the IP header
 //! - `psn`, `line`: packet sequence numbers, and what the packets of a connection have in common
 //! - `spare`: buffers that are used again; `counters`: what has happened
-//! - `window`: how many packets may be in flight
+//! - `window`: how many packets may be in flight to a host
 //! - `requests`: the requester's side of a reliable connection
 //! - `assembly`, `responses`: the responder's side
 //! - `unreliable`: both sides of an unreliable connection

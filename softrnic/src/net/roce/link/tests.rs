@@ -6,8 +6,8 @@ use crate::net::roce::socket::batch::Route;
 use crate::sys::thread::Reactor;
 use crate::wire::bytes::Segment;
 use crate::wire::condition::HEALTHY;
-use crate::wire::packet::Part;
-use crate::wire::transport::Deliver;
+use crate::wire::packet::{Packet as Carried, Part, Payload};
+use crate::wire::transport::{Dedicated, Deliver};
 
 /// Delivers nothing, as if there were no QP.
 #[derive(Debug)]
@@ -46,7 +46,7 @@ fn link(condition: &'static Condition) -> Arc<Link> {
     let engine = Box::leak(Box::new(Engine::new(&Discards, Reactor::not_started)));
     let service = Service::ReliableConnection;
     let ends = Ends { number: 7, service, path, destination: 8, mtu: 1024, psn: 100, depth: 1, condition };
-    Link::new(engine, Header::new(PORT, &route), ends)
+    Link::new(engine, Header::new(PORT, &route), Window::new(), ends)
 }
 
 /// Sends a read of eight bytes.

@@ -15,7 +15,7 @@ use super::counters::Counters;
 use super::line::{Emit, Line};
 use super::psn::distance;
 use super::spare::Spare;
-use super::window::Window;
+use super::window::Share;
 use crate::wire::message::Reply;
 use crate::wire::packet::{MAX_PAYLOAD, Part, psn_after};
 use crate::wire::transport::Stuck;
@@ -53,7 +53,7 @@ pub(super) struct Requests {
     asked: VecDeque<Asked>,
     /// The attempt that the QP has abandoned. Parts that belong to it are dropped.
     abandoned: Option<u32>,
-    pub(super) window: Window,
+    pub(super) window: Share,
     /// The PSN after the last packet that was sent before the last loss. A loss before it is not a new one.
     recovery: Option<u32>,
     /// When packets were last sent again from the oldest one on, and this PSN.
@@ -90,7 +90,7 @@ pub(super) enum Answer {
 }
 
 impl Requests {
-    pub(super) fn new(line: Line, max_reads: usize) -> Self {
+    pub(super) fn new(line: Line, max_reads: usize, window: Share) -> Self {
         Self {
             line,
             max_reads: max_reads.max(1),
@@ -103,7 +103,7 @@ impl Requests {
             buffered: 0,
             asked: VecDeque::new(),
             abandoned: None,
-            window: Window::new(line.mtu),
+            window,
             recovery: None,
             went_back: None,
             timed: None,
@@ -171,13 +171,16 @@ impl Requests {
     /// Sends the packets for which the window has space.
     pub(super) fn send(&mut self, now: Instant, emit: &mut Emit<'_>) {
         let mut index = self.index_of(self.next);
+        let mut space = 0;
         while let Some(message) = self.messages.get(index) {
             let place = distance(message.psn, self.next);
             if place < 0 || place >= message.packets as i32 {
                 index += 1;
                 continue;
             }
-            let space = self.window.packets() - distance(self.oldest, self.next);
+            if space <= 0 {
+                space = self.window.space(distance(self.oldest, self.next));
+            }
             let Some((packet, payload, packets)) = self.packet(message, place as u32, space) else { break };
             if !emit(&packet, payload) {
                 break;
@@ -205,10 +208,17 @@ impl Requests {
                 self.ever_sent = after;
             }
             self.next = after;
+            space -= packets as i32;
             if self.deadline.is_none() {
                 self.deadline = Some(now + self.window.timeout());
             }
         }
+        self.window.update(distance(self.oldest, self.next));
+    }
+
+    /// The number of packets in flight before packets are sent again.
+    pub(super) fn in_flight(&self) -> i32 {
+        distance(self.oldest, self.sent)
     }
 
     fn index_of(&self, psn: u32) -> usize {
@@ -224,8 +234,7 @@ impl Requests {
             return;
         }
         self.acknowledged += packets as u64;
-        let is_full = distance(self.oldest, self.sent) + 1 >= self.window.packets() / 2;
-        self.window.acknowledged(packets, is_full);
+        self.window.acknowledged(packets, psn == self.sent);
         if let Some((timed, at)) = self.timed.filter(|(timed, _)| distance(*timed, psn) > 0) {
             self.timed = None;
             if self.recovery.is_none_or(|recovery| distance(recovery, timed) >= 0) {
@@ -280,7 +289,7 @@ impl Requests {
             return;
         }
         if self.recovery.is_none() {
-            self.window.lost();
+            self.window.lost(self.in_flight());
         }
         self.go_back(psn, now);
     }
@@ -309,7 +318,7 @@ impl Requests {
             return;
         }
         self.counters.ack_timeouts += 1;
-        self.window.expired();
+        self.window.expired(self.in_flight());
         self.go_back(self.oldest, now);
         self.deadline = Some(now + self.window.timeout());
     }

@@ -45,7 +45,7 @@ impl Requests {
             }
             Operation::Read { address, rkey } => {
                 // A share of the window, so that the next one is already sent when the responses to this one arrive.
-                let share = (self.window.packets() / READ_SHARE).max(1) as u32;
+                let share = (self.window.packets() / READ_SHARE).min(self.window.burst()).max(1) as u32;
                 // The peer repeats only data for which one packet has asked before.
                 let before = self.asked.iter().map(|asked| distance(self.next, asked.end)).find(|left| *left > 0);
                 packets = before.map_or(left.min(share), |left| left as u32);

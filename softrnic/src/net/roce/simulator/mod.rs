@@ -1,6 +1,7 @@
 //! Simulates both ends of a reliable connection, with a network between them that loses, repeats, delays and reorders
 //! packets, and QPs whose receives are sometimes missing.
 
+mod crowd;
 mod tests;
 
 use std::collections::VecDeque;
@@ -12,6 +13,7 @@ use super::requests::{Answer, Requests};
 use super::responses::tests::template;
 use super::responses::{Responses, Verdict};
 use super::run::{Run, Target};
+use super::window::Share;
 use crate::wire::bytes::{Segment, append_bytes};
 use crate::wire::message::{Refusal, Reply, Request, UNKNOWN_LENGTH};
 use crate::wire::operation::{Operation, Service};
@@ -110,7 +112,7 @@ impl End {
         let line = Line { mtu, service: Service::ReliableConnection, destination: 9 };
         Self {
             mtu,
-            requests: Requests::new(line, depth),
+            requests: Requests::new(line, depth, Share::alone(mtu)),
             responses: Responses::new(line, peer_psn, depth, 9, template(9)),
             works,
             completed: 0,

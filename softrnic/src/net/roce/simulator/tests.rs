@@ -7,6 +7,7 @@ use crate::net::roce::line::Line;
 use crate::net::roce::packet::{Acknowledgement, Body, Nak, Packet, Place, SendEnd, Syndrome};
 use crate::net::roce::requests::Requests;
 use crate::net::roce::responses::{Responses, Verdict};
+use crate::net::roce::window::Share;
 use crate::wire::message::Request;
 use crate::wire::operation::{Operation, Service};
 use crate::wire::packet::{Part, packet_count};
@@ -125,7 +126,7 @@ fn everything_at_once() {
 #[test]
 fn longest_read_with_the_smallest_mtu_is_sent() {
     let line = Line { mtu: 256, service: Service::ReliableConnection, destination: 9 };
-    let mut requests = Requests::new(line, 1);
+    let mut requests = Requests::new(line, 1, Share::alone(256));
     let operation = Operation::Read { address: BASE, rkey: RKEY };
     let template = super::template_of(operation);
     let request = Request { length: 1 << 31, psn: 0xff_fff0, packets: packet_count(1 << 31, 256), ..template };
