@@ -1,11 +1,15 @@
 //! What a QP calls.
 
 use std::sync::Weak;
+use std::thread;
 use std::time::Instant;
 
-use super::{Link, Machine};
+use super::{Link, Machine, PAUSE};
 use crate::wire::packet::{Packet as Carried, Payload};
 use crate::wire::transport::{Carrier, Dedicated, Stuck, Wake};
+
+/// How often packets are passed to a full socket before a QP is destroyed or reset.
+const LAST_TRIES: usize = 100;
 
 impl Carrier for Link {
     fn put(&self, packet: &Carried, payload: Payload<'_>) -> Result<(), Stuck> {
@@ -70,6 +74,14 @@ impl Dedicated for Link {
 
     fn leave(&self) {
         self.end();
+        // The socket may be full. Requests of an unreliable connection have completed.
+        for _ in 0..LAST_TRIES {
+            self.flush();
+            if self.state().held.is_none() {
+                break;
+            }
+            thread::sleep(PAUSE);
+        }
         self.engine.forget(self.ends.number);
     }
 }

@@ -105,6 +105,15 @@ fn packets_that_wait_for_the_socket_are_sent_after_the_end() {
     assert!(link.state().held.is_none());
 }
 
+/// The requests of an unreliable connection have completed, and the peer waits for the last responses of a reliable one.
+#[test]
+fn packets_that_wait_for_the_socket_are_sent_before_the_qp_is_destroyed() {
+    let link = link(&HEALTHY);
+    hold(&link);
+    link.leave();
+    assert!(link.state().held.is_none());
+}
+
 #[test]
 fn packets_that_wait_for_the_socket_are_lost_if_the_port_goes_down() {
     static CONDITION: Condition = Condition::new();
