@@ -10,7 +10,7 @@ use rdma_mummy_sys::rdma_cm_event_type as event_type;
 use rdma_mummy_sys::*;
 
 use crate::child::{forked, is_alone};
-use crate::manager::{Listener, Manager, REJ, REP, REQ, RTU, TIMEOUT, destroy};
+use crate::manager::{DREP, DREQ, Listener, Manager, REJ, REP, REQ, RTU, TIMEOUT, destroy};
 use crate::peer::own_address;
 
 const REQUEST: event_type = event_type::RDMA_CM_EVENT_CONNECT_REQUEST;
@@ -86,6 +86,38 @@ fn connection_to_a_killed_process_ends() {
     drop(manager);
     assert_eq!(listener.next(), (event_type::RDMA_CM_EVENT_DISCONNECTED, 0, id));
     destroy(id);
+    listener.close();
+}
+
+/// A peer that was killed may come back with the same QP number. Its request is rejected, as by the kernel.
+#[test]
+fn request_with_the_qp_of_another_connection_ends_that_connection() {
+    const STALE: u8 = 10;
+    let (listener, manager) = (Listener::new(0), Manager::at(own_address(0x40)));
+    manager.send(REQ, 5, &manager.request(0x55, listener.port));
+    let id = accept(&listener);
+    let reply = manager.next();
+    let mut body = [0; 232];
+    body[..4].copy_from_slice(&0x55_u32.to_be_bytes());
+    body[4..8].copy_from_slice(&reply.body[..4]);
+    manager.send(RTU, 5, &body);
+    assert_eq!(listener.next(), (event_type::RDMA_CM_EVENT_ESTABLISHED, 0, id));
+    let again = |new: u32| {
+        let mut request = manager.request(0x55, listener.port);
+        request[..4].copy_from_slice(&new.to_be_bytes());
+        request
+    };
+    manager.send(REQ, 6, &again(0x66));
+    let rejection = manager.next();
+    assert_eq!((rejection.kind, rejection.word(4), rejection.body[11]), (REJ, 0x66, STALE));
+    let end = manager.next();
+    assert_eq!((end.kind, end.word(4)), (DREQ, 0x55));
+    manager.send(DREP, end.transaction, &body);
+    assert_eq!(listener.next(), (event_type::RDMA_CM_EVENT_DISCONNECTED, 0, id));
+    manager.send(REQ, 7, &again(0x77));
+    let new = accept(&listener);
+    assert_eq!(manager.next().kind, REP);
+    [id, new].into_iter().for_each(destroy);
     listener.close();
 }
 

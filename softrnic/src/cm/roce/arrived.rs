@@ -196,6 +196,16 @@ impl World {
             }
             return;
         }
+        if let Request::Connection(req) = request
+            && let Some(stale) = self.roce.connection_to(arrived, req.qp_number)
+        {
+            self.respond_to(arrived, transaction, &request.refusal(reason::STALE));
+            if let Some(entry) = self.roce.all.get_mut(&stale) {
+                entry.connection.replaced(Instant::now());
+                self.pump(stale);
+            }
+            return;
+        }
         match self.admit(arrived, transaction, request) {
             Ok(()) => {}
             Err(Refusal::Full) => rdma_mummy_sys::log!(debug, "dropped a connect request: the backlog is full"),

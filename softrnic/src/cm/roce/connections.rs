@@ -7,6 +7,7 @@ use super::super::calls::{random, system};
 use super::Attached;
 use crate::net::roce::connect::Connection;
 use crate::net::roce::engine::Engine;
+use crate::net::roce::management::Arrived;
 use crate::net::roce::probe::Probe;
 use crate::net::roce::socket::batch::Route;
 use crate::qp::registry::QpRegistry;
@@ -115,6 +116,13 @@ impl Connections {
         let number = attached?.connection;
         let entry = self.all.get_mut(&number).filter(|entry| entry.owner == Owner::Identifier(id))?;
         Some((number, entry))
+    }
+
+    /// Returns the connection to a QP of the peer that has sent a message.
+    pub(super) fn connection_to(&self, arrived: &Arrived, remote_qp_number: u32) -> Option<u32> {
+        let ends = (arrived.destination, arrived.source);
+        let is_to = |entry: &Entry| entry.ends() == ends && entry.connection.is_to(remote_qp_number);
+        self.all.iter().find(|(_, entry)| is_to(entry)).map(|(number, _)| *number)
     }
 
     pub(super) fn add(&mut self, number: u32, entry: Entry) {

@@ -187,6 +187,19 @@ impl Connection {
         matches!(self.state, State::TimeWait | State::Rejected | State::Answered | State::Closed)
     }
 
+    /// Whether the connection is one to this QP of the peer.
+    pub(crate) fn is_to(&self, remote_qp_number: u32) -> bool {
+        let is_used = !self.has_ended() && !matches!(self.state, State::Requesting { .. });
+        is_used && remote_qp_number != 0 && self.remote_qp_number == remote_qp_number
+    }
+
+    /// Disconnects if the connection is established, because its peer uses its QP for another one.
+    pub(crate) fn replaced(&mut self, now: Instant) {
+        if self.state == State::Established {
+            self.disconnect(now);
+        }
+    }
+
     /// When [`expired`](Self::expired) must be called.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.deadline
