@@ -4,9 +4,9 @@
 //! thousand connections with a window of their own would overrun them. If the window is full, connections wait, and each
 //! sends a burst in its turn.
 //!
-//! The window grows by what is acknowledged until the first loss, and then by one packet of each connection in a round
-//! trip. A loss shrinks it by a fourth of what the connection has in flight, at most once in a round trip, because packets
-//! of a lossy network are also lost without congestion. A congestion notification of the peer shrinks it in the same way.
+//! The window grows by what is acknowledged until the first loss, and then by one packet for each connection in a round
+//! trip. A loss shrinks the part of its connection by a fourth, at most once in a round trip, because packets of a lossy
+//! network are also lost without congestion. A congestion notification of the peer shrinks it in the same way.
 //!
 //! If a connection gets no acknowledgement in time, it sends one packet until it gets one. This packet is outside of the
 //! window: its peer may be gone, and other connections must not wait for it.
@@ -19,11 +19,14 @@ use crate::sys::unpoisoned;
 
 /// The window at the beginning, in bytes. The receive buffer of a socket has space for it without any configuration.
 const INITIAL: f64 = (128 << 10) as f64;
-/// The smallest window, in packets.
+/// The smallest window, in packets. If other connections wait, each adds as many, up to the window at the beginning.
 const MIN: f64 = 4.0;
 /// The maximum number of bytes in flight of a connection, and of all connections to a host.
 const MAX_OWN: u32 = 1 << 20;
 const MAX: f64 = (4 << 20) as f64;
+/// The window grows and shrinks as those of at most this many connections. Those of more would hardly shrink if a few bursts
+/// overrun a buffer.
+const MAX_FLOWS: usize = 8;
 /// What a connection sends in its turn, in bytes.
 const BURST: u32 = 64 << 10;
 /// The part of its packets in flight by which a connection shrinks the window.
@@ -68,6 +71,11 @@ impl Window {
         self.size - self.in_flight as f64
     }
 
+    /// Returns for how many connections the window grows and shrinks.
+    fn flows(&self) -> f64 {
+        (1 + self.waiting.len()).min(MAX_FLOWS) as f64
+    }
+
     /// Whether the window has space for a burst.
     fn has_space(&self) -> bool {
         self.free() >= (self.size / 4.0).min(BURST.into())
@@ -102,8 +110,8 @@ pub(super) struct Share {
     /// Whether no acknowledgement has arrived since the time-out has expired, and by how much it has shrunk the window.
     is_silent: bool,
     shrunk: f64,
-    /// How often the time-out has expired since a round trip was last measured. If the round trip is longer than the
-    /// time-out, it can be measured only after a longer time-out (Karn's algorithm).
+    /// How often the time-out has expired in succession. If the round trip is longer than the time-out, it can be
+    /// measured only after a longer time-out (Karn's algorithm).
     expired: u32,
     /// Whether the QP sends nothing any more.
     is_ended: bool,
@@ -213,8 +221,8 @@ impl Share {
         let max = if window.waiting.is_empty() { MAX_OWN.into() } else { MAX };
         if self.acknowledged > 0 && is_full && window.size < max {
             let acknowledged = f64::from(self.acknowledged) * mtu;
-            let own = (self.counted as f64).max(acknowledged);
-            window.size += if window.size < window.threshold { acknowledged } else { acknowledged / own * mtu };
+            let is_fast = window.size < window.threshold;
+            window.size += if is_fast { acknowledged } else { acknowledged / window.size * mtu * window.flows() };
             window.size = window.size.min(max);
         }
         window.acknowledged += self.acknowledged as u64;
@@ -232,10 +240,14 @@ impl Share {
     /// Records that packets were acknowledged. `is_all` is set if no other packets were sent: if the time-out had expired,
     /// it was too short, and nothing was lost.
     pub(super) fn acknowledged(&mut self, packets: i32, is_all: bool) {
-        if std::mem::take(&mut self.is_silent) && is_all {
-            let mut window = unpoisoned(self.window.lock());
-            window.size += self.shrunk;
-            window.threshold = window.size.max(window.threshold);
+        match (std::mem::take(&mut self.is_silent), is_all) {
+            (true, true) => {
+                let mut window = unpoisoned(self.window.lock());
+                window.size += self.shrunk;
+                window.threshold = window.size.max(window.threshold);
+            }
+            (true, false) => self.expired = 0,
+            (false, _) => {}
         }
         self.acknowledged += packets;
     }
@@ -255,7 +267,9 @@ impl Share {
         let mtu = f64::from(self.mtu);
         let mut window = unpoisoned(self.window.lock());
         let before = window.size;
-        window.size = (window.size - SHRINK * f64::from(in_flight.max(1)) * mtu).max(MIN * mtu);
+        let own = (f64::from(in_flight.max(1)) * mtu).min(before / window.flows());
+        let min = (MIN * mtu * (1 + window.waiting.len()) as f64).min(INITIAL);
+        window.size = (before - SHRINK * own).max(min.min(before));
         window.threshold = window.size;
         self.shrunk = before - window.size;
     }
@@ -340,7 +354,7 @@ mod tests {
     #[test]
     fn notifications_of_one_moment_are_one() {
         let (mut share, now) = (Share::alone(4096), Instant::now());
-        for (late, expected) in [(0, 24), (1, 24), (2, 16)] {
+        for (late, expected) in [(0, 24), (1, 24), (2, 18)] {
             share.notified(32, now + NOTIFICATIONS * late / 2);
             share.update(1 + late as i32);
             assert_eq!(share.packets(), expected);

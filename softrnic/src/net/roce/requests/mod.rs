@@ -292,6 +292,8 @@ impl Requests {
             self.window.lost(self.in_flight());
         }
         self.go_back(psn, now);
+        // It may have to wait for its turn.
+        self.deadline = None;
     }
 
     fn go_back(&mut self, psn: u32, now: Instant) {

@@ -101,9 +101,10 @@ fn send(end: &mut End, connection: usize, now: Instant, out: &mut Vec<(usize, Pa
     end.requests.send(now, &mut emit);
 }
 
-/// Runs both hosts until all messages have completed. Returns how many packets were sent again, in thousandths, and the
-/// longest time without a message that was completed.
-fn run() -> (usize, Duration) {
+/// Runs both hosts until all messages have completed, with a cable that loses `loss` of 1000 packets. Returns how many
+/// packets were sent again, in thousandths, the longest time without a message that was completed, and the whole time.
+fn run(loss: u32, delay: Duration) -> (usize, Duration, Duration) {
+    let mut rng = fastrand::Rng::with_seed(1);
     let start = Instant::now();
     let mut hosts = [Host::new(start), Host::new(start)];
     let (mut now, mut last, mut longest, mut completed) = (start, start, Duration::ZERO, 0);
@@ -113,8 +114,9 @@ fn run() -> (usize, Duration) {
                 continue;
             }
             let out = hosts[index].run(now);
-            let at = hosts[index].free_at;
-            hosts[1 - index].arriving.extend(out.into_iter().map(|(to, packet, payload)| (at, to, packet, payload)));
+            let at = hosts[index].free_at + delay;
+            let arriving = out.into_iter().filter(|_| rng.u32(..1000) >= loss);
+            hosts[1 - index].arriving.extend(arriving.map(|(to, packet, payload)| (at, to, packet, payload)));
         }
         let done = hosts.iter().flat_map(|host| &host.ends).map(|end| end.completed).sum();
         if done > completed {
@@ -129,13 +131,21 @@ fn run() -> (usize, Duration) {
     }
     let again: u64 = hosts.iter().flat_map(|host| &host.ends).map(|end| end.requests.counters.retransmits).sum();
     let packets = 2 * CONNECTIONS * MESSAGES * (LENGTH / u64::from(MTU)) as usize;
-    (again as usize * 1000 / packets, longest)
+    (again as usize * 1000 / packets, longest, now - start)
 }
 
 /// With a window of its own for each, they would drop most packets, and fail after seconds without an acknowledgement.
 #[test]
 fn connections_of_a_host_do_not_overrun_the_buffer_of_another() {
-    let (again, longest) = run();
+    let (again, longest, _) = run(0, Duration::ZERO);
     assert!(again < 100, "{again} of 1000 packets were sent again");
     assert!(longest < Duration::from_millis(200), "{longest:?} without a message");
+}
+
+/// A window that shrinks with each loss of a connection would leave little to a hundred of them.
+#[test]
+fn connections_of_a_host_share_a_lossy_network() {
+    let (again, _, whole) = run(10, Duration::from_millis(5));
+    assert!(again < 500, "{again} of 1000 packets were sent again");
+    assert!(whole < Duration::from_millis(1500), "{whole:?}");
 }
