@@ -113,6 +113,12 @@ impl Hosts {
         &self.interfaces[host]
     }
 
+    /// The name of a host's network namespace, or `None` if it is the one of this process.
+    #[must_use]
+    pub fn namespace(&self, host: usize) -> Option<&str> {
+        self.names[host].as_deref()
+    }
+
     /// A command on one of the hosts; append its arguments.
     #[must_use]
     pub fn command(&self, host: usize, program: impl AsRef<std::ffi::OsStr>) -> Command {

@@ -144,6 +144,13 @@ pub(crate) fn programs(root: &Path) -> Result<Vec<(OsString, OsString)>> {
         name: "trespass".to_owned(),
     };
     let backend = build(repo::cargo(root), &["--package", "trespass"], &[backend])?.into_iter().map(|built| built.file);
+    let packets = Target {
+        package: "softrnic".to_owned(),
+        folder: root.join("softrnic"),
+        kind: "test".to_owned(),
+        name: "roce".to_owned(),
+    };
+    let packets = build(repo::cargo(root), &["--package", "softrnic"], &[packets])?.into_iter().map(|built| built.file);
     let mut variables = vec![
         ("SIDEWAY_TRESPASS_PROGRAMS".into(), target.join("debug").into()),
         ("SIDEWAY_EXAMPLES_DIR".into(), folder.join("examples").into()),
@@ -152,6 +159,7 @@ pub(crate) fn programs(root: &Path) -> Result<Vec<(OsString, OsString)>> {
     ];
     variables.extend(calls.map(|calls| ("SIDEWAY_RPC_TESTS".into(), calls.into())));
     variables.extend(backend.map(|backend| ("SIDEWAY_TRESPASS_TESTS".into(), backend.into())));
+    variables.extend(packets.map(|packets| ("SIDEWAY_ROCE_TESTS".into(), packets.into())));
     Ok(variables)
 }
 

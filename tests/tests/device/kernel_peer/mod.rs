@@ -63,7 +63,11 @@ impl Peers {
         Self { hosts, soft, kernel }
     }
 
-    fn device(&self, peer: Peer) -> &'static str {
+    pub(crate) fn hosts(&self) -> &Hosts {
+        &self.hosts
+    }
+
+    pub(crate) fn device(&self, peer: Peer) -> &'static str {
         if matches!(peer, Peer::Soft) { self.soft } else { self.kernel }
     }
 

@@ -1,9 +1,12 @@
 //! The kernel's soft-RoCE as the peer.
 
+use std::env;
 use std::process::Command;
 
 use sideway_tests::child;
 use sideway_tests::hosts::Hosts;
+use sideway_tests::programs::succeeds;
+use sideway_tests::requirements::may_not_run;
 
 use super::DEVICE;
 use crate::kernel_peer::errors::{CASES, results};
@@ -124,4 +127,62 @@ fn refused_requests_have_the_errors_of_a_nic() {
             assert_eq!(found, expected.collect::<Vec<_>>(), "{connecting:?} connects");
         }
     }
+}
+
+/// The modules of softrnic's conformance tests that can run with rdma_rxe.
+const CONFORMANCE: [&str; 8] =
+    ["acknowledgements", "atomics", "attacks", "duplicates", "keys", "order", "reads", "requester"];
+/// The cases in which rdma_rxe of Linux 6.1 or 6.12 differs, and how. The modules `congestion` and `counters` are not
+/// compared: rdma_rxe has neither notifications nor softrnic's counters. A packet of `invalid` crashes Linux 6.1 in
+/// `rxe_mr_copy`.
+const DEVIATIONS: [(&str, &str); 23] = [
+    ("acknowledgement_of_packets_that_were_not_sent_is_ignored", "completes the requests"),
+    ("reserved_syndromes_are_ignored", "completes the requests"),
+    ("unaligned_address_is_invalid", "no atomic writes before Linux 6.2"),
+    ("psn_far_from_the_expected_one_is_not_executed", "acknowledges another PSN"),
+    ("truncated_packet_is_dropped", "6.12: NAK, invalid request"),
+    ("duplicate_atomic_write_is_not_executed_again", "no atomic writes before Linux 6.2"),
+    ("duplicate_read_of_memory_that_is_gone_is_dropped", "NAK, remote access error"),
+    ("duplicate_read_returns_the_data_again", "the first response to a repeated read is one of the middle"),
+    ("access_outside_the_memory_of_a_key_is_refused", "6.1: no atomic writes; 6.12: counts the refused message"),
+    ("operation_that_the_qp_does_not_allow_is_invalid", "no atomic writes before Linux 6.2"),
+    ("refusal_is_sent_again_if_it_was_lost", "sends a refusal once"),
+    ("long_send_without_a_receive_is_repeated_from_its_first_packet", "a sequence error follows the RNR NAK"),
+    ("send_without_a_receive_is_repeated_after_an_rnr_nak", "a sequence error follows the RNR NAK"),
+    ("long_read_has_one_msn_in_all_responses", "its burst exceeds the receive buffer of the peer"),
+    ("read_of_no_bytes_ignores_its_key", "6.1: checks the key"),
+    ("reads_in_flight_are_all_answered_completely", "its burst exceeds the receive buffer of the peer"),
+    ("missing_response_to_a_read_is_requested_again", "waits for the timeout"),
+    ("request_without_an_answer_is_sent_again", "waits for the timeout"),
+    ("refusal_within_a_read_fails_it", "6.1: completes the read with success"),
+    ("response_that_does_not_fit_its_request_fails_it", "no completion within the limit"),
+    ("depth_that_was_lowered_also_limits_the_packets_of_a_read", "EINVAL from SQD to RTS"),
+    ("path_of_a_connection_stays", "EINVAL from SQD to RTS"),
+    ("peer_that_acknowledges_packets_does_not_exhaust_the_retries", "completes before the last acknowledgement"),
+];
+
+/// The packets of softrnic's conformance tests, with the kernel as the device.
+#[test]
+#[ignore = "needs the kernel's soft-RoCE: cargo xtask test --ring softroce"]
+fn kernel_answers_the_packets_of_the_conformance_tests() {
+    let Some(peers) = peers() else { return };
+    let Some(tests) = env::var_os("SIDEWAY_ROCE_TESTS") else {
+        return may_not_run("SIDEWAY_ROCE_TESTS does not name the conformance tests of RoCEv2");
+    };
+    let (hosts, soft, kernel) = (peers.hosts(), Peer::Soft as usize, Peer::Kernel as usize);
+    // The second one is that of another peer.
+    for address in ["10.71.9.5/24", "10.71.9.6/24"] {
+        let mut ip = hosts.command(soft, "ip");
+        ip.args(["addr", "add", address, "dev", hosts.interface(soft)]);
+        succeeds(&child::run(ip, LIMIT), &[]);
+    }
+    let namespace = hosts.namespace(soft).expect("the peer has a namespace");
+    let place = [peers.device(Peer::Kernel), Hosts::ADDRESSES[kernel], "10.71.9.5", namespace].join(" ");
+    let mut command = peers.command(Peer::Kernel, tests);
+    command.args(CONFORMANCE.map(|module| format!("{module}::"))).arg("--test-threads=1");
+    command.args(DEVIATIONS.iter().flat_map(|(case, _)| ["--skip", case])).env("SOFTRNIC_TEST_ROCE", place);
+    let ended = child::run(command, LIMIT);
+    succeeds(&ended, &[]);
+    let passed = ended.output.lines().filter(|line| line.starts_with("test ") && line.ends_with(" ok")).count();
+    assert!(passed >= 40, "{passed} cases have passed\n{}", ended.output);
 }
