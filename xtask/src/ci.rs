@@ -73,7 +73,7 @@ enum Step {
     Plain,
     /// The committed bindings match the generator's output
     Bindings,
-    /// The public crates build with their `rust-version`
+    /// The public crates build with their `rust-version` (full run)
     Msrv,
     /// The public items of the crates match `api/`
     Api,
@@ -118,8 +118,11 @@ enum Step {
 impl Step {
     /// Whether the step is in the full run only, because it takes minutes or its findings rarely change.
     fn is_full(self) -> bool {
-        use Step::{Aarch64, Deny, Drivers, Features, Fuzz, Minimal, Package, Sanitizers, Seeds, Weight};
-        matches!(self, Weight | Features | Fuzz | Seeds | Drivers | Aarch64 | Minimal | Package | Deny | Sanitizers)
+        use Step::{Aarch64, Deny, Drivers, Features, Fuzz, Minimal, Msrv, Package, Sanitizers, Seeds, Weight};
+        matches!(
+            self,
+            Weight | Msrv | Features | Fuzz | Seeds | Drivers | Aarch64 | Minimal | Package | Deny | Sanitizers
+        )
     }
 
     /// Whether the step runs before the guest of the ring softroce is started: those that most often find something.
