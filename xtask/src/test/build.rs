@@ -58,6 +58,15 @@ impl Executable {
         ]);
         command
     }
+
+    /// The names of its tests.
+    pub(crate) fn tests(&self, more: &[&str]) -> Result<Vec<String>> {
+        let list = self.command().args(["--list", "--format=terse"]).args(more).output();
+        let list = list.with_context(|| format!("cannot run {}", self.file.display()))?;
+        ensure!(list.status.success(), "{} --list: {}", self.file.display(), list.status);
+        let list = String::from_utf8_lossy(&list.stdout);
+        Ok(list.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect())
+    }
 }
 
 /// Builds these targets with `cargo test --no-run` and these additional arguments. All packages of `selection` take

@@ -1,9 +1,8 @@
 //! The tests that need a device: the modules of one test program, each in a process of its own.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::process::Command;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 
 use super::build::{self, Executable, Target};
 use super::table::Finished;
@@ -68,21 +67,16 @@ pub(crate) fn program<'a>(context: &'a Context<'_>) -> Result<&'a Executable> {
 
 /// The modules of the program, with the tests of this run.
 pub(crate) fn modules(context: &Context<'_>, program: &Executable) -> Result<Vec<Module>> {
-    let list = |more: &[&str]| {
-        let list = Command::new(&program.file).args(["--list", "--format=terse"]).args(more).output();
-        let list = list.with_context(|| format!("cannot run {}", program.file.display()))?;
-        ensure!(list.status.success(), "{} --list: {}", program.file.display(), list.status);
-        Ok(String::from_utf8_lossy(&list.stdout).into_owned())
-    };
-    Ok(listed(&list(&[])?, &list(&["--ignored"])?, context.extent))
+    Ok(listed(&program.tests(&[])?, &program.tests(&["--ignored"])?, context.extent))
 }
 
 /// The modules in the list of all tests, given the list of the ignored ones.
-fn listed(list: &str, ignored: &str, extent: Extent) -> Vec<Module> {
-    let ignored: BTreeSet<&str> = ignored.lines().filter_map(|line| line.strip_suffix(": test")).collect();
+fn listed(list: &[String], ignored: &[String], extent: Extent) -> Vec<Module> {
+    let ignored: BTreeSet<&str> = ignored.iter().map(String::as_str).collect();
     let has = |parts: &[&str], name: &str| parts.iter().any(|part| name.contains(part));
     let mut modules: BTreeMap<&str, Vec<String>> = BTreeMap::new();
-    for test in list.lines().filter_map(|line| line.strip_suffix(": test")) {
+    for test in list {
+        let test = test.as_str();
         let name = test.split_once("::").map_or("", |(module, _)| module);
         let is_in_gate = !has(&SLOW, test) && (ignored.contains(test) || !has(&ON_SOFTRNIC, name));
         if is_in_gate || extent == Extent::Full {
@@ -127,16 +121,20 @@ mod tests {
             tests: tests.iter().map(|&test| test.to_owned()).collect(),
             ignored,
         };
-        let list = "xrc::a: test\nerrors::b: test\nerrors::deep::c: test\nxrc::d_under_valgrind: test\n\n3 tests\n";
-        let ignored = "errors::b: test\nxrc::d_under_valgrind: test\n\n2 tests\n";
+        let listed = |list: &[&str], ignored: &[&str], extent| {
+            let [list, ignored] =
+                [list, ignored].map(|names| names.iter().map(|&name| name.into()).collect::<Vec<_>>());
+            listed(&list, &ignored, extent)
+        };
+        let list = &["xrc::a", "errors::b", "errors::deep::c", "xrc::d_under_valgrind"][..];
+        let ignored = &["errors::b", "xrc::d_under_valgrind"][..];
         let errors = module("errors", &["errors::b", "errors::deep::c"], 1);
         assert_eq!(listed(list, ignored, Extent::Gate), [errors.clone(), module("xrc", &["xrc::a"], 0)]);
         assert_eq!(
             listed(list, ignored, Extent::Full),
             [errors, module("xrc", &["xrc::a", "xrc::d_under_valgrind"], 1)]
         );
-        let (list, ignored) =
-            ("programs_x::with_c: test\nprograms_x::with_itself: test\n", "programs_x::with_c: test\n");
+        let (list, ignored) = (&["programs_x::with_c", "programs_x::with_itself"][..], &["programs_x::with_c"][..]);
         assert_eq!(listed(list, ignored, Extent::Gate), [module("programs_x", &["programs_x::with_c"], 1)]);
     }
 }

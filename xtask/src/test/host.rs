@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::num::NonZero;
+use std::process::Command;
 use std::{env, thread};
 
 use anyhow::{Context as _, Result, ensure};
@@ -26,6 +27,9 @@ const QUICK: &[(&str, &str, &[&str])] = &[
     ("xsk", "simulation", &[]),
 ];
 
+/// A folder that does not exist, so that tests of a quick run that start examples fail.
+const NO_EXAMPLES: &str = "no-examples";
+
 /// Runs the test programs. Tests that need a device of the kernel are ignored here; the other tests use softrnic's.
 pub(crate) fn run(context: &Context<'_>) -> Result<Finished> {
     // A quick run installs nothing; tests that lack the C headers report this.
@@ -37,40 +41,68 @@ pub(crate) fn run(context: &Context<'_>) -> Result<Finished> {
         ensure!(!packages::in_ci(), "{error:#}");
         finished.note = Some(format!("{error:#}"));
     }
-    let built = context.built()?;
-    if !is_quick {
-        examples(context)?;
-    }
+    // As in a quick run of a fresh clone, there are no examples yet.
     for target in targets(context) {
-        let built = built.iter().find(|one| one.target == target);
-        let built = built.with_context(|| format!("{} was not built", target.title()))?;
-        println!("\n     Running {} ({})", target.title(), built.file.display());
-        let mut command = built.command();
-        command.env_remove("SIDEWAY_TEST_DEVICE");
-        if env::var_os("RUST_TEST_THREADS").is_none() {
-            // Half of the tests wait for time-outs or for programs, so twice as many tests run as cores exist.
-            let threads = 2 * thread::available_parallelism().map_or(1, NonZero::get);
-            command.env("RUST_TEST_THREADS", threads.to_string());
+        if let Some(left_out) = quick(&target) {
+            let is_asked = |test: &str| !left_out.iter().any(|part| test.contains(part));
+            finished.merge(run_some(context, &target, NO_EXAMPLES, is_asked)?);
         }
-        command.env("SIDEWAY_EXAMPLES_DIR", repo::target_folder(context.root)?.join("debug/examples"));
-        if packages::in_ci() {
-            command.env("SIDEWAY_REQUIRE_C_TESTS", "1");
-        }
-        if is_quick {
-            let left_out = quick(&target).into_iter().flatten();
-            command.args(left_out.flat_map(|part| ["--skip", part]));
-        }
-        let mut one = Finished::default();
-        one.add(&target.title(), running::stream(command)?);
-        if runs_on_device(&target) {
-            one.results.for_device = one.results.skipped;
-        }
-        finished.merge(one);
     }
-    if !is_quick {
-        finished.merge(documents(context)?);
+    if is_quick {
+        return Ok(finished.or_nothing_ran());
     }
+    examples(context)?;
+    for target in targets(context) {
+        let left_out = quick(&target);
+        let is_asked = |test: &str| left_out.is_none_or(|parts| parts.iter().any(|part| test.contains(part)));
+        finished.merge(run_some(context, &target, "debug/examples", is_asked)?);
+    }
+    finished.merge(documents(context)?);
     Ok(finished.or_nothing_ran())
+}
+
+/// Runs the tests of a program that are asked for and did not run for the ring softroce. `examples` is the folder of the
+/// examples, in the target folder.
+fn run_some(
+    context: &Context<'_>,
+    target: &Target,
+    examples: &str,
+    is_asked: impl Fn(&str) -> bool,
+) -> Result<Finished> {
+    let built = context.built()?.iter().find(|one| one.target == *target);
+    let built = built.with_context(|| format!("{} was not built", target.title()))?;
+    let mut command = built.command();
+    prepare(&mut command);
+    command.env("SIDEWAY_EXAMPLES_DIR", repo::target_folder(context.root)?.join(examples));
+    if packages::in_ci() {
+        command.env("SIDEWAY_REQUIRE_C_TESTS", "1");
+    }
+    let mut finished = Finished::default();
+    if quick(target).is_some() {
+        let has_run = context.ran.get().filter(|_| runs_on_device(target));
+        let mut tests = built.tests(&[])?;
+        tests.retain(|test| is_asked(test) && !has_run.is_some_and(|ran| ran.contains(test)));
+        if tests.is_empty() {
+            return Ok(finished);
+        }
+        command.arg("--exact").args(tests);
+    }
+    println!("\n     Running {} ({})", target.title(), built.file.display());
+    finished.add(&target.title(), running::stream(command)?);
+    if runs_on_device(target) {
+        finished.results.for_device = finished.results.skipped;
+    }
+    Ok(finished)
+}
+
+/// Sets the environment of a test program that runs on softrnic.
+pub(super) fn prepare(command: &mut Command) {
+    command.env_remove("SIDEWAY_TEST_DEVICE");
+    if env::var_os("RUST_TEST_THREADS").is_none() {
+        // Half of the tests wait for time-outs or for programs, so twice as many tests run as cores exist.
+        let threads = 2 * thread::available_parallelism().map_or(1, NonZero::get);
+        command.env("RUST_TEST_THREADS", threads.to_string());
+    }
 }
 
 /// The test programs: those of [`QUICK`] in a quick run, and all otherwise.

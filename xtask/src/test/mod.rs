@@ -122,6 +122,8 @@ pub(crate) struct Context<'a> {
     /// The rings that were requested by name.
     named: &'a [Ring],
     built: OnceLock<Vec<Executable>>,
+    /// The device tests that have run on softrnic for the ring softroce.
+    ran: OnceLock<Vec<String>>,
 }
 
 /// Runs the task; fails if a test failed or a required ring did not run.
@@ -138,8 +140,7 @@ pub(crate) fn main(task: &Test) -> Result<ExitCode> {
     };
     let extent = if task.rings.is_empty() && !task.all { Extent::Quick } else { Extent::Full };
     if task.no_run {
-        let (rings, options, built) = (rings.to_vec(), &task.options, OnceLock::new());
-        Context { root: &root, packages: &packages, extent, options, rings, named: &[], built }.built()?;
+        Context::new(&root, &packages, extent, &task.options, rings.to_vec(), &[]).built()?;
         return Ok(ExitCode::SUCCESS);
     }
     let rows = start(&root, &packages, extent, &task.options, rings, &task.rings).finish();
@@ -179,7 +180,7 @@ pub(crate) fn start<'a>(
     let rings = Ring::value_variants().iter().copied().filter(|ring| rings.contains(ring));
     // Pure and embedded run together.
     let rings: Vec<Ring> = rings.map(|ring| if ring == Ring::Pure { Ring::Embedded } else { ring }).collect();
-    let mut context = Context { root, packages, extent, options, rings, named, built: OnceLock::new() };
+    let mut context = Context::new(root, packages, extent, options, rings, named);
     context.rings.dedup();
     Started::new(context)
 }
@@ -213,7 +214,18 @@ impl<'a> Started<'a> {
     }
 }
 
-impl Context<'_> {
+impl<'a> Context<'a> {
+    fn new(
+        root: &'a Path,
+        packages: &'a [Package],
+        extent: Extent,
+        options: &'a Options,
+        rings: Vec<Ring>,
+        named: &'a [Ring],
+    ) -> Self {
+        Self { root, packages, extent, options, rings, named, built: OnceLock::new(), ran: OnceLock::new() }
+    }
+
     fn row(&self, ring: Ring, run: impl FnOnce() -> Result<Finished>) -> Row {
         let name = match ring {
             Ring::Pure | Ring::Embedded => "pure, embedded".to_owned(),

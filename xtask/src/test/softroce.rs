@@ -13,7 +13,7 @@ use super::build::{self, Executable};
 use super::device::{self, Module};
 use super::results::Scanner;
 use super::table::Finished;
-use super::{Context, Results, running};
+use super::{Context, Results, host, running};
 use crate::packages;
 use crate::preload;
 use crate::repo;
@@ -75,7 +75,7 @@ pub(super) fn start(context: &Context<'_>, guest: &mut Option<Guest>) -> Result<
         fs::remove_dir_all(&logs).with_context(|| format!("cannot remove {}", logs.display()))?;
     }
     fs::create_dir_all(&logs).with_context(|| format!("cannot create {}", logs.display()))?;
-    let finished = on_softrnic(program, &modules, &logs.join("soft"))?;
+    let finished = on_softrnic(context, program, &modules, &logs.join("soft"))?;
     // It needs the logs of all others.
     modules.extend(last);
 
@@ -113,12 +113,15 @@ fn is_compared(Module { name, .. }: &Module) -> bool {
     !differs && name != COMPARISON
 }
 
-/// Runs the compared modules on softrnic's device, on this machine, and logs their completions into `log`.
-fn on_softrnic(program: &Executable, modules: &[Module], log: &Path) -> Result<Finished> {
+/// Runs the compared modules on softrnic's device, on this machine, and logs their completions into `log`. The ring
+/// embedded does not run these tests again.
+fn on_softrnic(context: &Context<'_>, program: &Executable, modules: &[Module], log: &Path) -> Result<Finished> {
     println!("\n     Running the compared modules on soft0 ({})", program.file.display());
     let mut command = program.command();
-    command.env_remove("SIDEWAY_TEST_DEVICE").env(COMPLETIONS, log).arg("--exact");
-    command.args(modules.iter().filter(|module| is_compared(module)).flat_map(|module| &module.tests));
+    host::prepare(&mut command);
+    let compared = modules.iter().filter(|module| is_compared(module)).flat_map(|module| module.tests.clone());
+    let tests = context.ran.get_or_init(|| compared.collect());
+    command.env(COMPLETIONS, log).arg("--exact").args(tests);
     let mut finished = Finished::default();
     finished.add("the compared modules on soft0", running::stream(command)?);
     // These run in the guest only.
