@@ -121,7 +121,7 @@ impl Connections {
     /// Returns the connection to a QP of the peer that has sent a message.
     pub(super) fn connection_to(&self, arrived: &Arrived, remote_qp_number: u32) -> Option<u32> {
         let ends = (arrived.destination, arrived.source);
-        let is_to = |entry: &Entry| entry.ends() == ends && entry.connection.is_to(remote_qp_number);
+        let is_to = |entry: &Entry| entry.connection.is_to(remote_qp_number) && entry.ends() == ends;
         self.all.iter().find(|(_, entry)| is_to(entry)).map(|(number, _)| *number)
     }
 

@@ -189,8 +189,8 @@ impl Connection {
 
     /// Whether the connection is one to this QP of the peer.
     pub(crate) fn is_to(&self, remote_qp_number: u32) -> bool {
-        let is_used = !self.has_ended() && !matches!(self.state, State::Requesting { .. });
-        is_used && remote_qp_number != 0 && self.remote_qp_number == remote_qp_number
+        let is_same = remote_qp_number != 0 && self.remote_qp_number == remote_qp_number;
+        is_same && !self.has_ended() && !matches!(self.state, State::Requesting { .. })
     }
 
     /// Disconnects if the connection is established, because its peer uses its QP for another one.
