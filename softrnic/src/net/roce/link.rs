@@ -431,8 +431,10 @@ impl Link {
         match &mut state.machine {
             Machine::Reliable(machine) => {
                 machine.1.send(&mut emit);
-                if !has_failed {
-                    machine.0.send(now, &mut emit);
+                match has_failed {
+                    // Its packets in flight must not block other connections.
+                    true => machine.0.window.end(),
+                    false => machine.0.send(now, &mut emit),
                 }
             }
             Machine::Unreliable(machine) => machine.send(&mut emit),

@@ -67,6 +67,12 @@ impl Window {
         }))
     }
 
+    /// Returns the bytes in flight.
+    #[cfg(test)]
+    pub(super) fn in_flight(&self) -> u64 {
+        self.in_flight
+    }
+
     fn free(&self) -> f64 {
         self.size - self.in_flight as f64
     }

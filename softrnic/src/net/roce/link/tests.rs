@@ -6,6 +6,7 @@ use crate::net::roce::socket::batch::Route;
 use crate::sys::thread::Reactor;
 use crate::wire::bytes::Segment;
 use crate::wire::condition::HEALTHY;
+use crate::wire::message::{Refusal, Reply};
 use crate::wire::packet::{Packet as Carried, Part, Payload};
 use crate::wire::transport::{Dedicated, Deliver};
 
@@ -87,6 +88,20 @@ fn times_that_were_replaced_do_not_multiply() {
     link.expired(time);
     assert_eq!(link.engine.times(), 2);
     assert!(link.state().scheduled.unwrap() > time);
+}
+
+/// The peer has failed too, and acknowledges nothing.
+#[test]
+fn connection_that_has_refused_a_request_leaves_the_window_to_others() {
+    let link = link(&HEALTHY);
+    read(&link);
+    let in_flight = || link.window.lock().unwrap().in_flight();
+    assert_eq!(in_flight(), 1024);
+    let kind = ResponseKind::Reply(Reply::Refused(Refusal::InvalidRequest));
+    let response = Response { number: 8, source_number: 7, psn: 100, attempt: 0, kind };
+    assert_eq!(link.put(&Carried::Response(response), Payload::Bytes(&[])), Ok(()));
+    link.flush();
+    assert_eq!(in_flight(), 0);
 }
 
 /// Makes a packet wait for space in the socket.
