@@ -2,7 +2,9 @@
 //! those of the device. The layouts are those of the InfiniBand Architecture Specification, volume 1, section 12.6.
 
 #![allow(clippy::unwrap_used, reason = "a panic in a helper fails the test")]
+#![allow(dead_code, reason = "each test program uses a part")]
 
+use std::mem::zeroed;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::ptr;
 
@@ -13,7 +15,7 @@ use rdma_mummy_sys::*;
 
 use crate::common::LONG;
 use crate::packet::{DATAGRAM, Packet, icrc, packet};
-use crate::peer::{PORT, bound};
+use crate::port::{PORT, bound};
 
 /// The kinds of messages.
 pub(crate) const REQ: u16 = 0x10;
@@ -173,6 +175,15 @@ impl Listener {
             assert_eq!(rdma_ack_cm_event(event), 0);
             taken
         }
+    }
+
+    /// Accepts the next request.
+    pub(crate) fn accept(&self) -> *mut rdma_cm_id {
+        let (kind, _, id) = self.next();
+        assert_eq!(kind, event_type::RDMA_CM_EVENT_CONNECT_REQUEST);
+        // SAFETY: the identifier is alive, and zero is valid for all fields of the parameters.
+        assert_eq!(unsafe { rdma_accept(id, &mut rdma_conn_param { qp_num: 7, ..zeroed() }) }, 0);
+        id
     }
 
     pub(crate) fn has_event(&self) -> bool {

@@ -1,5 +1,7 @@
 //! The packets of the peer, written and read independently of softrnic.
 
+#![allow(dead_code, reason = "each test program uses a part")]
+
 use std::net::Ipv4Addr;
 
 /// Operations of reliable connections.

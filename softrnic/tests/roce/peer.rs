@@ -7,21 +7,19 @@ use std::ffi::CString;
 use std::fs::File;
 use std::iter;
 use std::mem::zeroed;
-use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rdma_mummy_sys::*;
-use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery};
-use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use rustix::net::sockopt;
 
 use crate::common::{ACCESS, LONG, Setup, Side, opened};
 use crate::packet::{Packet, icrc};
+use crate::port::{PORT, bound, own_address};
 
-/// The port of RoCEv2.
-pub(crate) const PORT: u16 = 4791;
 /// The QP number of the peer.
 pub(crate) const NUMBER: u32 = 0x4242;
 /// The first PSN that the device expects, and the first one that it sends.
@@ -106,26 +104,6 @@ impl Default for Options {
         let (timeout, retry_cnt, rnr_retry) = (31, 7, 7);
         Self { depth: 4, qp_access, access: ACCESS, bytes: 65536, psn: PSN, timeout, retry_cnt, rnr_retry }
     }
-}
-
-/// Returns an address of the loopback interface that no other running test has, because the thread has no other one.
-pub(crate) fn own_address(first: u8) -> Ipv4Addr {
-    // SAFETY: the call has no conditions.
-    let [_, b, c, d] = unsafe { libc::gettid() }.to_be_bytes();
-    Ipv4Addr::new(127, first | b & 0x3f, c, d)
-}
-
-/// Returns a socket of the port of RoCEv2.
-pub(crate) fn bound(address: Ipv4Addr) -> UdpSocket {
-    let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None).unwrap();
-    sockopt::set_socket_reuseport(&socket, true).unwrap();
-    // The kernel selects the Identification 0, with DF.
-    sockopt::set_ip_mtu_discover(&socket, Ipv4PathMtuDiscovery::PROBE).unwrap();
-    _ = sockopt::set_socket_recv_buffer_size(&socket, 4 << 20);
-    rustix::net::bind(&socket, &SocketAddrV4::new(address, PORT)).unwrap();
-    let socket = UdpSocket::from(socket);
-    socket.set_read_timeout(Some(LONG)).unwrap();
-    socket
 }
 
 impl Peer {
