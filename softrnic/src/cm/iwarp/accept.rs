@@ -90,8 +90,8 @@ pub(in crate::cm) fn send_rejection(socket: &Descriptor, request: &Request, data
 }
 
 impl World {
-    /// Listens on the TCP port of an identifier. If TCP fails to listen, and a RoCE device exists, only clients on this
-    /// host can connect.
+    /// Listens on the TCP port of an identifier. If TCP fails to listen, and a RoCE device exists, only clients of
+    /// that device can connect.
     pub(in crate::cm) fn listen_on_tcp(&mut self, id: usize, backlog: i32) -> Result<(), Errno> {
         let identifier = self.id(id)?;
         let Some(source) = identifier.source else { return Ok(()) };
@@ -116,11 +116,11 @@ impl World {
                 self.id(id)?.stream_listener = Some(watched);
                 Ok(())
             }
-            Err(errno) if device::exists(Fabric::Host) => {
+            Err(errno) if device::exists(Fabric::Host) || device::exists(Fabric::Roce) => {
                 let error = std::io::Error::from_raw_os_error(errno.0);
                 rdma_mummy_sys::log!(
                     info,
-                    "other hosts cannot connect: cannot listen on TCP port {}: {error}",
+                    "no client can connect over iWARP: cannot listen on TCP port {}: {error}",
                     source.port()
                 );
                 Ok(())

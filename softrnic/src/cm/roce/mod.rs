@@ -129,7 +129,7 @@ impl World {
                 self.roce.services.insert(name);
                 Ok(())
             }
-            Err(errno) if !device::exists(Fabric::Host) && !device::exists(Fabric::Iwarp) => Err(errno),
+            Err(errno) if !device::exists(Fabric::Host) && self.id(id)?.stream_listener.is_none() => Err(errno),
             Err(_) => Ok(()),
         }
     }
