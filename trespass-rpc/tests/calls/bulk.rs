@@ -471,13 +471,23 @@ fn registered_attachments_and_targets_beyond_4_gib_keep_their_bytes() {
     runtime.block_on(ends_keep_their_bytes(&options(Transport::Rdma)));
 }
 
-/// Runs the tests of this module again, on softrnic's iWARP device.
-#[test]
-fn attachments_and_targets_keep_their_bytes_on_iwarp() {
+/// Runs the tests of this module again, with other devices of softrnic.
+fn runs_on(devices: &str) {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["bulk::", "--skip", "on_iwarp"]).env("SOFTRNIC_DEVICES", "softiw0");
+    command.args(["bulk::", "--skip", "keep_their_bytes_on"]).env("SOFTRNIC_DEVICES", devices);
     let output = command.output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     let passed = text.lines().filter(|line| line.starts_with("test ") && line.ends_with(" ok")).count();
     assert!(output.status.success() && passed >= 10, "{passed} passed\n{text}");
+}
+
+#[test]
+fn attachments_and_targets_keep_their_bytes_on_iwarp() {
+    runs_on("softiw0");
+}
+
+/// The connection manager selects another device than the client has assumed.
+#[test]
+fn attachments_and_targets_keep_their_bytes_on_the_second_device() {
+    runs_on("softroce0,soft0");
 }

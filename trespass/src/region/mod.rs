@@ -191,6 +191,15 @@ impl Error for ReleaseError {
     }
 }
 
+/// Two registrars are equal if they register memory with the same device of the same worker.
+impl PartialEq for Registrar {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.domain.pd, &other.domain.pd)
+    }
+}
+
+impl Eq for Registrar {}
+
 impl Registrar {
     /// Allocates zeroed pages that the region owns.
     ///

@@ -2,22 +2,21 @@
 
 /// Evaluates an expression with the driver of a connection, whichever of the two transports it uses.
 macro_rules! on {
-    ($worker:expr, $kind:expr, $driver:ident => $body:expr) => {
-        match $kind {
-            Kind::Tcp => {
+    ($worker:expr, $id:expr, $driver:ident => $body:expr) => {
+        match $worker.verbs.get_mut($id.device) {
+            Some($driver) => $body,
+            None if $id.kind() == Kind::Tcp => {
                 // The next turn posts the requests.
                 $worker.look_next();
                 let $driver = &mut $worker.tcp;
                 $body
             }
-            Kind::Rdma => match &mut $worker.verbs {
-                Some($driver) => $body,
-                None => Err(io::ErrorKind::NotConnected.into()),
-            },
+            None => Err(io::ErrorKind::NotConnected.into()),
         }
     };
 }
 
+mod devices;
 mod driver;
 mod event;
 mod fork;
@@ -45,6 +44,7 @@ use crate::backend::tcp::Tcp;
 use crate::backend::verbs::{Sleeper, Verbs};
 use crate::backend::{Backend, LinkId, ListenerId, turns_until_look};
 
+use devices::{Devices, NO_DEVICE};
 use driver::{Driver, Slot};
 use waiters::{Waiters, Woken};
 
@@ -78,7 +78,8 @@ const TCP_STEP: u32 = 32;
 /// A connection of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ConnectionId {
-    kind: Kind,
+    /// The index of the device in [`Worker::verbs`], or [`NO_DEVICE`] over TCP.
+    device: u8,
     link: LinkId,
 }
 
@@ -123,9 +124,8 @@ pub struct ListenId(ListenerId);
 /// ```
 #[derive(Debug)]
 pub struct Worker {
-    verbs: Option<Driver<Verbs>>,
-    /// The reason why RDMA is unavailable, if known.
-    no_verbs: Option<String>,
+    /// The open devices.
+    verbs: Devices,
     tcp: Driver<Tcp>,
     options: Options,
     listeners: HashMap<ListenId, Listening>,
@@ -153,7 +153,7 @@ struct Listening {
 }
 
 impl Worker {
-    /// Creates a worker, which opens the RDMA device when an address first needs it.
+    /// Creates a worker, which opens an RDMA device when an address first needs it.
     ///
     /// # Errors
     ///
@@ -163,8 +163,7 @@ impl Worker {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, tcp.backend.fd(), epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
         Ok(Worker {
-            verbs: None,
-            no_verbs: None,
+            verbs: Devices::default(),
             tcp,
             options: options.clone(),
             listeners: HashMap::new(),
@@ -192,7 +191,7 @@ impl Worker {
     /// Runs a turn without calling wakers. [`Worker::take_woken`] returns the wakers that are due.
     #[inline]
     fn turn(&mut self) -> usize {
-        if let Some(verbs) = &mut self.verbs
+        if let Some(verbs) = self.verbs.only()
             && !verbs.backend.is_due()
         {
             let count = verbs.turn_quickly();
@@ -204,22 +203,30 @@ impl Worker {
         self.turn_all()
     }
 
-    /// Runs a turn without a device, or one that processes all events.
+    /// Runs a turn without a device or with several, or one that processes all events.
     #[inline(never)]
     fn turn_all(&mut self) -> usize {
-        if let Some(verbs) = &mut self.verbs {
-            return verbs.turn(BUDGET) + self.look();
+        if self.verbs.is_empty() {
+            self.quiet -= 1;
+            return if self.quiet == 0 { self.look() } else { 0 };
         }
-        self.quiet -= 1;
-        if self.quiet == 0 { self.look() } else { 0 }
+        let is_due = |due, verbs: &mut Driver<Verbs>| verbs.backend.is_due() | due;
+        if self.verbs.only().is_none() && !self.verbs.iter_mut().fold(false, is_due) {
+            let count = self.verbs.iter_mut().map(Driver::turn_quickly).sum();
+            if count != 0 && !self.acceptors.is_empty() {
+                self.wake_acceptors();
+            }
+            return count;
+        }
+        let count: usize = self.verbs.iter_mut().map(|verbs| verbs.turn(BUDGET)).sum();
+        self.place_strays();
+        count + self.look()
     }
 
     /// Makes the next turn process all events.
     fn look_next(&mut self) {
         self.quiet = 1;
-        if let Some(verbs) = &mut self.verbs {
-            verbs.backend.look_next();
-        }
+        self.verbs.iter_mut().for_each(|verbs| verbs.backend.look_next());
     }
 
     /// Reads the clock and processes TCP events.
@@ -232,7 +239,7 @@ impl Worker {
             self.looked = now;
             count = self.tcp.turn(BUDGET);
             self.tcp_silence = match count {
-                0 if self.verbs.is_none() => 0,
+                0 if self.verbs.is_empty() => 0,
                 0 if self.tcp.connections() == 0 => LOOKS,
                 0 => self.tcp_silence.saturating_add(1),
                 _ => 0,
@@ -269,13 +276,13 @@ impl Worker {
 
     #[inline]
     fn has_woken(&self) -> bool {
-        !self.tcp.table.woken.is_empty() || self.verbs.as_ref().is_some_and(|verbs| !verbs.table.woken.is_empty())
+        !self.tcp.table.woken.is_empty() || self.verbs.any(|verbs| !verbs.table.woken.is_empty())
     }
 
     /// Takes the wakers that are due.
     fn take_woken(&mut self) -> Woken {
         let mut woken = std::mem::take(&mut self.tcp.table.woken);
-        if let Some(verbs) = &mut self.verbs {
+        for verbs in self.verbs.iter_mut() {
             woken.append(&mut verbs.table.woken);
         }
         woken
@@ -284,7 +291,7 @@ impl Worker {
     /// Requests wake-ups from the backends. Returns false if an event is pending already.
     pub(crate) fn arm_backends(&mut self) -> io::Result<bool> {
         let mut idle = self.tcp.settle() && self.tcp.backend.arm()?;
-        if let Some(verbs) = &mut self.verbs {
+        for verbs in self.verbs.iter_mut() {
             idle &= verbs.backend.arm()?;
         }
         Ok(idle)
@@ -293,17 +300,17 @@ impl Worker {
     /// Whether the worker polls a device. Each poll of TCP is a system call.
     #[cfg(feature = "tokio")]
     fn has_device(&self) -> bool {
-        self.verbs.as_ref().is_some_and(|verbs| verbs.connections() != 0)
+        self.verbs.any(|verbs| verbs.connections() != 0)
     }
 
     /// Returns the number of connections, including those that are closing.
     pub fn connections(&self) -> usize {
-        self.tcp.connections() + self.verbs.as_ref().map_or(0, Driver::connections)
+        self.tcp.connections() + self.verbs.iter().map(Driver::connections).sum::<usize>()
     }
 
     /// Returns the number of connections whose peers have not received everything yet.
     fn unfinished(&mut self) -> usize {
-        self.tcp.unfinished() + self.verbs.as_mut().map_or(0, Driver::unfinished)
+        self.tcp.unfinished() + self.verbs.iter_mut().map(Driver::unfinished).sum::<usize>()
     }
 
     /// Returns the descriptor that becomes readable, after [`Worker::arm`], when [`Worker::poll`] has work.
@@ -317,20 +324,20 @@ impl Worker {
     ///
     /// There is no device, or no route to the address.
     pub fn connect(&mut self, kind: Kind, address: SocketAddr) -> io::Result<ConnectionId> {
-        if kind == Kind::Rdma {
-            self.open_verbs(Some(address)).map_err(|reason| io::Error::new(io::ErrorKind::NotFound, reason))?;
-        }
+        let device = if kind == Kind::Rdma { self.device_for(Some(address))? } else { NO_DEVICE };
         self.pass_time();
-        on!(self, kind, driver => driver.connect(address)).map(|link| ConnectionId { kind, link })
+        let id = ConnectionId { device, link: LinkId { index: 0, generation: 0 } };
+        on!(self, id, driver => driver.connect(address)).map(|link| ConnectionId { link, ..id })
     }
 
     /// Returns whether a connection is established.
     ///
     /// # Errors
     ///
-    /// The connection failed; the error contains the reason.
+    /// The connection failed; the error contains the reason. `CrossesDevices`: the route to the peer is over another device
+    /// than the worker has assumed. The worker has opened this device, and another call of [`Worker::connect`] uses it.
     pub fn is_established(&mut self, id: ConnectionId) -> io::Result<bool> {
-        on!(self, id.kind, driver => driver.is_established(id.link))
+        on!(self, id, driver => driver.is_established(id.link))
     }
 
     /// Returns the transports that `connect` tries for an address, in order.
@@ -364,9 +371,8 @@ impl Worker {
         }
         if self.options.transport != Transport::Tcp {
             let near = (!address.ip().is_unspecified()).then_some(address);
-            let listened = self.open_verbs(near).map_err(|reason| io::Error::new(io::ErrorKind::NotFound, reason));
             let at = listening.address;
-            let listened = listened.and_then(|()| match &mut self.verbs {
+            let listened = self.device_for(near).and_then(|device| match self.verbs.get_mut(device) {
                 Some(verbs) => verbs.backend.listen(id.0, at, backlog),
                 None => Err(io::ErrorKind::NotFound.into()),
             });
@@ -406,21 +412,19 @@ impl Worker {
         }
         self.wake_acceptor(listener);
         self.tcp.unlisten(listener.0);
-        if let Some(verbs) = &mut self.verbs {
-            verbs.unlisten(listener.0);
-        }
+        self.verbs.iter_mut().for_each(|verbs| verbs.unlisten(listener.0));
     }
 
     /// Returns the next established connection of a listener, if there is one.
     pub fn accept(&mut self, listener: ListenId) -> Option<ConnectionId> {
-        if let Some(verbs) = &mut self.verbs
-            && let Some(link) = verbs.table.accept(listener.0)
-        {
-            return Some(ConnectionId { kind: Kind::Rdma, link });
+        for (device, verbs) in (0..).zip(self.verbs.iter_mut()) {
+            if let Some(link) = verbs.table.accept(listener.0) {
+                return Some(ConnectionId { device, link });
+            }
         }
         let link = self.tcp.table.accept(listener.0)?;
         self.look_next();
-        let id = ConnectionId { kind: Kind::Tcp, link };
+        let id = ConnectionId { device: NO_DEVICE, link };
         if let Some(listening) = self.listeners.get(&listener)
             && self.options.transport == Transport::Any
         {
@@ -446,39 +450,13 @@ impl Worker {
 
     fn tick(&mut self, now: u64) {
         self.tcp.tick(now);
-        if let Some(verbs) = &mut self.verbs {
-            verbs.tick(now);
-        }
+        self.verbs.iter_mut().for_each(|verbs| verbs.tick(now));
     }
 
     fn slot(&self, id: ConnectionId) -> Option<&Slot> {
-        match id.kind {
-            Kind::Rdma => self.verbs.as_ref()?.table.get(id.link),
+        match id.kind() {
+            Kind::Rdma => self.verbs.get(id.device)?.table.get(id.link),
             Kind::Tcp => self.tcp.table.get(id.link),
-        }
-    }
-
-    /// Opens the device if it is not open yet. Searches again if no device was found before, because a listener may
-    /// start before the device exists.
-    fn open_verbs(&mut self, near: Option<SocketAddr>) -> Result<(), String> {
-        if self.verbs.is_some() {
-            return Ok(());
-        }
-        let opened = Verbs::open(&self.options.verbs(), near).and_then(|verbs| {
-            epoll::add(&self.epoll, verbs.fd(), epoll::EventData::new_u64(1), epoll::EventFlags::IN)?;
-            Ok(verbs)
-        });
-        match opened {
-            Ok(verbs) => {
-                self.verbs = Some(Driver::new(verbs, self.options.settings(), VERBS_STEP, self.options.backlog, now()));
-                self.no_verbs = None;
-                Ok(())
-            }
-            Err(error) => {
-                let reason = error.to_string();
-                self.no_verbs = Some(reason.clone());
-                Err(reason)
-            }
         }
     }
 }

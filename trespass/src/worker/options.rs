@@ -24,9 +24,9 @@ pub enum Transport {
 pub struct Options {
     /// The transports to use. Defaults to [`Transport::Any`].
     pub transport: Transport,
-    /// Name of the RDMA device. Defaults to `None`: the device with a route to the first address.
+    /// Name of the only RDMA device to use. Defaults to `None`: for each address, the device with a route to it.
     pub device: Option<String>,
-    /// Maximum number of bytes registered with the device. Defaults to 1 GiB; memory is registered when it is needed.
+    /// Maximum number of bytes registered with each device. Defaults to 1 GiB; memory is registered when it is needed.
     /// The system's limit (`ulimit -l`) may be lower.
     pub memory: usize,
     /// How many bytes may wait to be sent on a connection before `send` blocks. Defaults to 1 MiB.

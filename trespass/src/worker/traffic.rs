@@ -19,7 +19,7 @@ impl Worker {
     /// accepts no message.
     #[inline]
     pub fn try_send(&mut self, id: ConnectionId, message: &[u8]) -> io::Result<()> {
-        on!(self, id.kind, driver => driver.send(id.link, message))
+        on!(self, id, driver => driver.send(id.link, message))
     }
 
     /// Sends a notification, which arrives after the transfers that were started before. See [`Buf::notification`].
@@ -28,7 +28,7 @@ impl Worker {
     ///
     /// See [`Worker::try_send`].
     pub fn try_notify(&mut self, id: ConnectionId, number: u64) -> io::Result<()> {
-        on!(self, id.kind, driver => driver.with(id.link, |protocol, stock, _| protocol.whole().notify(number, stock)))
+        on!(self, id, driver => driver.with(id.link, |protocol, stock, _| protocol.whole().notify(number, stock)))
     }
 
     /// Sends a message from a buffer of [`Worker::alloc`], without copying it.
@@ -39,7 +39,7 @@ impl Worker {
     pub fn try_send_buf(&mut self, id: ConnectionId, message: Buf) -> Result<(), (io::Error, Buf)> {
         let mut kept = Some(message);
         let mut failed = None;
-        let result = on!(self, id.kind, driver => driver.with(id.link, |protocol, stock, backend| {
+        let result = on!(self, id, driver => driver.with(id.link, |protocol, stock, backend| {
             let Some(message) = kept.take() else { return Ok(()) };
             protocol.whole().try_send_buf(message, stock, |message| backend.expose(id.link, message)).map_err(|(error, message)| {
                 failed = Some(message);
@@ -57,8 +57,7 @@ impl Worker {
     /// ended.
     #[inline]
     pub fn try_recv(&mut self, id: ConnectionId) -> io::Result<Buf> {
-        let received =
-            on!(self, id.kind, driver => driver.with(id.link, |protocol, stock, _| protocol.try_recv(stock)));
+        let received = on!(self, id, driver => driver.with(id.link, |protocol, stock, _| protocol.try_recv(stock)));
         match received? {
             Received::Message(message) => Ok(message),
             Received::Empty => Err(io::ErrorKind::WouldBlock.into()),
@@ -74,7 +73,7 @@ impl Worker {
     /// length. Otherwise see [`Worker::try_recv`].
     #[inline]
     pub fn try_recv_into(&mut self, id: ConnectionId, out: &mut [u8]) -> io::Result<usize> {
-        let received = on!(self, id.kind, driver => {
+        let received = on!(self, id, driver => {
             driver.with(id.link, |protocol, stock, _| protocol.try_recv_into(out, stock))
         });
         received?.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
@@ -87,7 +86,7 @@ impl Worker {
     /// See [`Worker::try_send`].
     #[inline]
     pub fn try_write(&mut self, id: ConnectionId, bytes: &[u8]) -> io::Result<usize> {
-        on!(self, id.kind, driver => driver.with(id.link, |protocol, stock, backend| {
+        on!(self, id, driver => driver.with(id.link, |protocol, stock, backend| {
             protocol.whole().write(bytes, stock, |message| backend.expose(id.link, message))
         }))
     }
@@ -99,7 +98,7 @@ impl Worker {
     /// `WouldBlock` if no bytes have arrived; otherwise the reason why the connection ended.
     #[inline]
     pub fn try_read(&mut self, id: ConnectionId, bytes: &mut [u8]) -> io::Result<usize> {
-        let read = on!(self, id.kind, driver => driver.read(id.link, bytes));
+        let read = on!(self, id, driver => driver.read(id.link, bytes));
         read?.ok_or_else(|| io::ErrorKind::WouldBlock.into())
     }
 
@@ -109,7 +108,7 @@ impl Worker {
     ///
     /// See [`Worker::try_read`].
     pub(crate) fn try_take(&mut self, id: ConnectionId) -> io::Result<Option<Buf>> {
-        let taken = on!(self, id.kind, driver => driver.with(id.link, |protocol, stock, _| protocol.take_chunk(stock)));
+        let taken = on!(self, id, driver => driver.with(id.link, |protocol, stock, _| protocol.take_chunk(stock)));
         match taken? {
             Received::Message(bytes) => Ok(Some(bytes)),
             Received::Empty => Err(io::ErrorKind::WouldBlock.into()),
@@ -120,23 +119,20 @@ impl Worker {
     /// Does the same as `try_read`. The memory may be uninitialised.
     #[cfg(feature = "tokio")]
     pub(crate) fn try_read_to(&mut self, id: ConnectionId, bytes: &mut impl bytes::BufMut) -> io::Result<usize> {
-        let read = on!(self, id.kind, driver => driver.read_to(id.link, bytes));
+        let read = on!(self, id, driver => driver.read_to(id.link, bytes));
         read?.ok_or_else(|| io::ErrorKind::WouldBlock.into())
     }
 
     /// Allocates a buffer for [`Worker::try_send_buf`]. It is in the pool of the connection's transport, or on the heap
     /// if that pool is exhausted.
     pub fn alloc(&mut self, id: ConnectionId, length: usize) -> Buf {
-        let pool = match (id.kind, &self.verbs) {
-            (Kind::Rdma, Some(verbs)) => verbs.backend.pool(),
-            _ => self.tcp.backend.pool(),
-        };
+        let pool = self.verbs.get(id.device).map_or_else(|| self.tcp.backend.pool(), |verbs| verbs.backend.pool());
         pool.alloc(length).unwrap_or_else(|| Buf::on_heap(length))
     }
 
     /// Sets the high-water mark of one connection: see [`Options::send_high_water`](crate::Options::send_high_water).
     pub(crate) fn set_send_buffer(&mut self, id: ConnectionId, bytes: usize) -> io::Result<()> {
-        on!(self, id.kind, driver => driver.with(id.link, |protocol, _, _| {
+        on!(self, id, driver => driver.with(id.link, |protocol, _, _| {
             protocol.whole().set_send_high_water(bytes);
             Ok(())
         }))
@@ -148,7 +144,7 @@ impl Worker {
     ///
     /// `WouldBlock` if there is no memory for the frame that signals the end.
     pub fn shutdown(&mut self, id: ConnectionId) -> io::Result<()> {
-        on!(self, id.kind, driver => driver.with(id.link, |protocol, stock, _| protocol.whole().shutdown(stock)))
+        on!(self, id, driver => driver.with(id.link, |protocol, stock, _| protocol.whole().shutdown(stock)))
     }
 
     /// Returns whether the peer's NIC has received everything that was sent.
@@ -157,7 +153,7 @@ impl Worker {
     ///
     /// The reason why the connection ended, if it has ended already.
     pub fn is_flushed(&mut self, id: ConnectionId) -> io::Result<bool> {
-        on!(self, id.kind, driver => driver.with(id.link, |protocol, _, _| protocol.whole().flushed()))
+        on!(self, id, driver => driver.with(id.link, |protocol, _, _| protocol.whole().flushed()))
     }
 
     /// Releases a connection. Messages that were sent still arrive, within the linger time. Received messages are
@@ -165,7 +161,7 @@ impl Worker {
     pub fn close(&mut self, id: ConnectionId, code: u32, reason: &str) {
         self.fallbacks.remove(&id);
         self.pass_time();
-        _ = on!(self, id.kind, driver => {
+        _ = on!(self, id, driver => {
             driver.forget(id.link, code, reason);
             driver.flush();
             Ok::<_, io::Error>(())
@@ -177,7 +173,7 @@ impl Worker {
         self.pass_time();
         let now = now();
         // A connection that is not established, or has failed, needs no close.
-        _ = on!(self, id.kind, driver => driver.with(id.link, |protocol, stock, _| {
+        _ = on!(self, id, driver => driver.with(id.link, |protocol, stock, _| {
             protocol.whole().close(code, reason, now, stock);
             Ok(())
         }));
@@ -185,20 +181,20 @@ impl Worker {
 
     /// Returns how a connection has ended. Before its end, returns `WouldBlock`.
     pub(crate) fn outcome(&mut self, id: ConnectionId) -> io::Result<()> {
-        on!(self, id.kind, driver => driver.get(id.link)?.outcome())
+        on!(self, id, driver => driver.get(id.link)?.outcome())
     }
 
     /// Returns the object that registers regions for a connection.
     pub(crate) fn region_domain(&self, id: ConnectionId) -> io::Result<memory::Domain> {
-        let verbs = self.verbs.as_ref().filter(|_| id.kind == Kind::Rdma);
-        verbs
+        self.verbs
+            .get(id.device)
             .and_then(|verbs| verbs.backend.domain())
             .ok_or_else(|| io::Error::new(io::ErrorKind::Unsupported, "the connection uses TCP, which has no regions"))
     }
 
     /// Grants the peer of a connection access to a part of a region.
     pub(crate) fn grant(&mut self, id: ConnectionId, part: RegionPart) -> io::Result<Remote> {
-        on!(self, id.kind, driver => driver.with(id.link, |protocol, _, backend| {
+        on!(self, id, driver => driver.with(id.link, |protocol, _, backend| {
             let remote = backend.grant(id.link, part)?;
             protocol.whole().granted();
             Ok(remote)
@@ -214,7 +210,7 @@ impl Worker {
     /// Does the same as `try_recv`, unless a call waits to receive the next message in a region.
     #[cfg(feature = "tokio")]
     pub(crate) fn try_recv_aside(&mut self, id: ConnectionId) -> io::Result<Buf> {
-        if let Some(verbs) = self.verbs.as_mut().filter(|_| id.kind == Kind::Rdma)
+        if let Some(verbs) = self.verbs.get_mut(id.device)
             && verbs.look(id.link, Protocol::is_for_a_region)
         {
             return Err(io::ErrorKind::WouldBlock.into());
@@ -225,51 +221,46 @@ impl Worker {
     /// Receives the next message in a region, or in a buffer. After `WouldBlock`, the call goes on with the same place.
     pub(crate) fn try_recv_into_region(&mut self, id: ConnectionId, place: &Place) -> io::Result<Placed> {
         // TCP has no regions.
-        if id.kind == Kind::Tcp {
+        if id.kind() == Kind::Tcp {
             return self.try_recv(id).map(Placed::Buffer);
         }
         self.check_device(id, place.region())?;
-        if let Some(verbs) = &mut self.verbs
+        if let Some(verbs) = self.verbs.get_mut(id.device)
             && verbs.look(id.link, |protocol, stock| protocol.is_for_another(place, stock))
         {
             return Err(io::ErrorKind::WouldBlock.into());
         }
         let placed =
-            on!(self, id.kind, driver => driver.with(id.link, |protocol, stock, _| protocol.try_place(place, stock)));
+            on!(self, id, driver => driver.with(id.link, |protocol, stock, _| protocol.try_place(place, stock)));
         placed?.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
     }
 
     /// Returns an error if a region does not belong to the device of a connection.
     fn check_device(&self, id: ConnectionId, region: &RegionMemory) -> io::Result<()> {
-        match self.verbs.as_ref().filter(|_| id.kind == Kind::Rdma) {
-            Some(verbs) => verbs.backend.check_device_of(region),
-            None => Ok(()),
-        }
+        self.verbs.get(id.device).map_or(Ok(()), |verbs| verbs.backend.check_device_of(region))
     }
 
     /// Passes one-sided transfers to a connection's link.
     pub(crate) fn transfer(&mut self, id: ConnectionId, transfers: Vec<Transfer>) -> io::Result<()> {
         transfers.iter().try_for_each(|transfer| self.check_device(id, transfer.region()))?;
-        on!(self, id.kind, driver => driver.with(id.link, |protocol, _, _| protocol.whole().transfer(transfers)))
+        on!(self, id, driver => driver.with(id.link, |protocol, _, _| protocol.whole().transfer(transfers)))
     }
 
     fn request(&mut self, id: ConnectionId, requests: impl IntoIterator<Item = Request>) -> io::Result<()> {
-        on!(self, id.kind, driver => driver.with(id.link, |protocol, _, _| protocol.whole().request(requests)))
+        on!(self, id, driver => driver.with(id.link, |protocol, _, _| protocol.whole().request(requests)))
     }
 
     /// Returns the code and the reason that the peer passed when it closed the connection.
     pub fn peer_close(&mut self, id: ConnectionId) -> Option<(u32, String)> {
         let closed = |protocol: &Protocol| Ok(protocol.peer_close().map(|(code, reason)| (code, reason.to_owned())));
-        on!(self, id.kind, driver => driver.get(id.link).and_then(closed)).ok().flatten()
+        on!(self, id, driver => driver.get(id.link).and_then(closed)).ok().flatten()
     }
 
     /// Posts queued sends without processing events.
     #[inline]
     pub fn flush(&mut self) {
-        if let Some(verbs) = &mut self.verbs
-            && verbs.has_work()
-        {
-            verbs.flush();
+        if self.verbs.any(super::Driver::has_work) {
+            self.verbs.iter_mut().for_each(super::Driver::flush);
         }
         if self.tcp.has_work() {
             self.tcp.flush();
@@ -286,16 +277,15 @@ impl Worker {
     /// 0 if the device does not report it. Returns `None` over TCP and over iWARP, whose packets do not contain these
     /// numbers.
     pub fn queue_pairs(&mut self, id: ConnectionId) -> Option<(u32, u32)> {
-        let verbs = self.verbs.as_mut().filter(|_| id.kind == Kind::Rdma)?;
-        verbs.backend.queue_pairs(id.link)
+        self.verbs.get_mut(id.device)?.backend.queue_pairs(id.link)
     }
 
     /// The transport and the traffic counters of a connection.
     pub fn stats(&mut self, id: ConnectionId) -> io::Result<Stats> {
-        let counters = on!(self, id.kind, driver => driver.get(id.link).map(|protocol| protocol.counters()))?;
+        let counters = on!(self, id, driver => driver.get(id.link).map(|protocol| protocol.counters()))?;
         let path = self.slot(id).and_then(|slot| slot.facts.as_ref()).map(|facts| facts.path.clone());
         Ok(Stats {
-            transport: id.kind,
+            transport: id.kind(),
             path: path.unwrap_or_default(),
             fallback: self.fallbacks.get(&id).cloned(),
             sends: counters.sends,

@@ -49,7 +49,7 @@ impl Worker {
         self.pass_time();
         // If the worker has a device, earlier turns may have skipped this descriptor. If the descriptor is readable,
         // the caller must not sleep: the next turn polls it.
-        let idle = self.arm_backends()? && (self.verbs.is_none() || !self.is_readable()?);
+        let idle = self.arm_backends()? && (self.verbs.is_empty() || !self.is_readable()?);
         Ok(if idle { self.time_left() } else { Duration::ZERO })
     }
 
@@ -66,7 +66,7 @@ impl Worker {
 
     /// Returns the time, in milliseconds, at which the worker needs its next turn even without events.
     pub(super) fn due(&self) -> u64 {
-        self.tcp.deadline().min(self.verbs.as_ref().map_or(u64::MAX, Driver::deadline))
+        self.verbs.iter().map(Driver::deadline).fold(self.tcp.deadline(), u64::min)
     }
 
     fn is_readable(&self) -> io::Result<bool> {
@@ -75,7 +75,7 @@ impl Worker {
 
     /// Returns what a thread needs to sleep on the worker's descriptor.
     pub(super) fn sleeper(&self) -> Sleeper {
-        self.verbs.as_ref().map(|verbs| verbs.backend.sleeper()).unwrap_or_default()
+        self.verbs.get(0).map(|verbs| verbs.backend.sleeper()).unwrap_or_default()
     }
 
     /// Waits until [`Worker::fd`] or `other` is readable, but at most for the time `most`. Call [`Worker::arm`] first. A
@@ -174,15 +174,16 @@ impl Worker {
     }
 
     fn waiters(&mut self, id: ConnectionId) -> Option<(&mut Waiters, &mut Woken)> {
-        match id.kind {
-            Kind::Rdma => self.verbs.as_mut()?.table.waiters(id.link),
+        match id.kind() {
+            Kind::Rdma => self.verbs.get_mut(id.device)?.table.waiters(id.link),
             Kind::Tcp => self.tcp.table.waiters(id.link),
         }
     }
 
     pub(super) fn wake_acceptors(&mut self) {
         // A connection that waits for another listener must not wake the calls in each turn.
-        let verbs = self.verbs.as_mut().is_some_and(|verbs| mem::take(&mut verbs.table.has_new_accepted));
+        let take = |has: bool, verbs: &mut Driver<_>| mem::take(&mut verbs.table.has_new_accepted) | has;
+        let verbs = self.verbs.iter_mut().fold(false, take);
         if mem::take(&mut self.tcp.table.has_new_accepted) || verbs {
             // A connection of another listener must not wake a call, which may be one that trusts its wake-up.
             let mut waiting: Vec<_> = self.acceptors.keys().copied().collect();
@@ -205,19 +206,18 @@ impl Worker {
 
     /// Whether `try_recv` would return a message, the end or an error.
     pub(crate) fn can_receive(&mut self, id: ConnectionId) -> bool {
-        let ready =
-            on!(self, id.kind, driver => driver.with(id.link, |protocol, stock, _| Ok(protocol.can_receive(stock))));
+        let ready = on!(self, id, driver => driver.with(id.link, |protocol, stock, _| Ok(protocol.can_receive(stock))));
         ready.unwrap_or_else(|error| error.kind() != io::ErrorKind::WouldBlock)
     }
 
     /// Whether the end of the peer's bytes is next. Returns the reason why the connection ended if that is next.
     pub(crate) fn is_at_end(&mut self, id: ConnectionId) -> io::Result<bool> {
-        on!(self, id.kind, driver => driver.with(id.link, |protocol, stock, _| protocol.is_at_end(stock)))
+        on!(self, id, driver => driver.with(id.link, |protocol, stock, _| protocol.is_at_end(stock)))
     }
 
     /// Whether `try_send` would accept a message or return an error other than `WouldBlock`.
     pub(crate) fn can_send(&mut self, id: ConnectionId) -> bool {
-        let ready = on!(self, id.kind, driver => driver.get(id.link).map(|protocol| {
+        let ready = on!(self, id, driver => driver.get(id.link).map(|protocol| {
             protocol.can_send() || protocol.has_ended()
         }));
         ready.unwrap_or_else(|error| error.kind() != io::ErrorKind::WouldBlock)
@@ -228,7 +228,7 @@ impl Worker {
         let has = |accepted: &[(ListenerId, LinkId)]| accepted.iter().any(|(of, _)| *of == listener.0);
         !self.listeners.contains_key(&listener)
             || has(&self.tcp.table.accepted)
-            || self.verbs.as_ref().is_some_and(|verbs| has(&verbs.table.accepted))
+            || self.verbs.any(|verbs| has(&verbs.table.accepted))
     }
 }
 

@@ -91,11 +91,11 @@ impl Loop for Task {
     /// For both ends together, including this loop.
     fn limit(self) -> f64 {
         match self {
-            Self::Read => 600.0,
+            Self::Read => 615.0,
             Self::Recv => 815.0,
             Self::Batch => 690.0,
-            Self::Long => 6000.0,
-            Self::Idle => 82.0,
+            Self::Long => 6060.0,
+            Self::Idle => 88.0,
             Self::AsyncRead => 2800.0,
             Self::AsyncRecv => 1870.0,
             Self::Sideway => 150.0,

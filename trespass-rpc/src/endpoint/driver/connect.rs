@@ -10,6 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use trespass::{ConnectionId, Kind};
 
 use crate::core::{Connection, IdMap, Side};
+use crate::memory::MemoryPool;
 use crate::wire::Hello;
 
 use super::super::link::Readable;
@@ -28,6 +29,8 @@ pub(super) struct Connecting {
     /// The indices of this attempt's address and transport.
     pub(super) at: (usize, usize),
     pub(super) attempt: Option<ConnectionId>,
+    /// Whether this attempt was already repeated over another device.
+    pub(super) has_crossed: bool,
     pub(super) until: u64,
     pub(super) deadline: u64,
     /// The reason why the previous transport failed.
@@ -118,6 +121,11 @@ impl Driver {
                 return Some(Err(error));
             }
             connecting.attempt = None;
+            if error.kind() == io::ErrorKind::CrossesDevices && !std::mem::replace(&mut connecting.has_crossed, true) {
+                // The worker now uses the other device.
+                continue;
+            }
+            connecting.has_crossed = false;
             // `Unsupported` means that a reachable peer has refused the connection, so it would refuse it over the
             // other transport too.
             let next = kind + 1 < kinds.len() && error.kind() != io::ErrorKind::Unsupported;
@@ -201,12 +209,7 @@ impl Driver {
             self.links.len() as u32 - 1
         });
         let readable = Waker::from(Arc::new(Readable { shared: Arc::clone(&self.shared), index }));
-        if self.registered.is_none() && info.kind == Kind::Rdma {
-            let registrar = self.worker.registrar(id).ok();
-            self.registered = registrar.map(|registrar| Arc::new(self.heap.registered(registrar)));
-        }
-        let memory = self.registered.as_ref().filter(|_| info.kind == Kind::Rdma).unwrap_or(&self.heap);
-        let memory = (Arc::clone(memory), Arc::clone(&self.heap));
+        let memory = (self.memory_for(id), Arc::clone(&self.heap));
         let link = Arc::new(Link::new(Arc::clone(&self.shared), index, info, memory, core));
         let hello_until = now + HELLO;
         self.next = self.next.min(hello_until);
@@ -215,6 +218,19 @@ impl Driver {
             Some(Entry { link, id, tls, runner, listener, tasks, readable, ready, hello_until });
         self.transmit(index);
         self.read(index);
+    }
+}
+
+impl Driver {
+    /// Returns the pool of memory that is registered with the device of a connection, or the heap if it has none.
+    fn memory_for(&mut self, id: ConnectionId) -> Arc<MemoryPool> {
+        let Ok(registrar) = self.worker.registrar(id) else { return Arc::clone(&self.heap) };
+        let known = self.registered.iter().find(|pool| pool.registrar() == Some(&registrar)).cloned();
+        known.unwrap_or_else(|| {
+            let pool = Arc::new(self.heap.registered(registrar));
+            self.registered.push(Arc::clone(&pool));
+            pool
+        })
     }
 }
 

@@ -46,10 +46,10 @@ pub struct Driver {
     runners: Vec<Option<Box<dyn Runner>>>,
     connecting: Vec<Connecting>,
     transfers: Vec<Transfer>,
-    /// The pools of memory for attachments and targets. One allocates on the heap, the other allocates registered
-    /// memory.
+    /// The pools of memory for attachments and targets. One allocates on the heap, the others allocate memory that is
+    /// registered, each with one device.
     heap: Arc<MemoryPool>,
-    registered: Option<Arc<MemoryPool>>,
+    registered: Vec<Arc<MemoryPool>>,
     /// The time at which this turn began, by the endpoint's clock.
     now: u64,
     /// A lower bound: no time-out is due before this time.
@@ -125,7 +125,7 @@ impl Driver {
             connecting: Vec::new(),
             transfers: Vec::new(),
             heap: Arc::new(MemoryPool::new(None, shared.options().watermark, shared.options().memory)),
-            registered: None,
+            registered: Vec::new(),
             now: 0,
             next: u64::MAX,
             arrived: Vec::new(),
@@ -259,6 +259,7 @@ impl Driver {
                     host,
                     addresses,
                     kinds,
+                    has_crossed: false,
                     at: (0, 0),
                     attempt: None,
                     until: 0,
@@ -402,7 +403,7 @@ impl Driver {
     /// Returns how long the driver may poll before it sleeps. Only RDMA is polled, because each poll of TCP is a system
     /// call.
     pub(super) fn spin(&self) -> Duration {
-        if self.registered.is_some() { self.shared.options().spin } else { Duration::ZERO }
+        if !self.registered.is_empty() { self.shared.options().spin } else { Duration::ZERO }
     }
 
     /// Arms the worker's descriptor, so that the driver can sleep on it. Returns how long the driver may sleep, which

@@ -28,6 +28,8 @@ use crate::memory::Domain;
 pub(super) struct Device {
     pub(super) context: Arc<DeviceContext>,
     pub(super) pd: Arc<ProtectionDomain>,
+    /// Whether the program has named the device, so the worker uses no other one.
+    pub(super) is_named: bool,
     /// Whether keys come from memory windows of type 2B.
     pub(super) has_windows: bool,
     /// Whether a key can let a peer write to one buffer and to no other memory.
@@ -77,15 +79,7 @@ fn affordable(limit: Option<u64>) -> u32 {
 }
 
 impl Device {
-    /// Opens the device named in `options`; otherwise the one that has a route to `near`; otherwise the first with an
-    /// active port.
-    ///
-    /// # Errors
-    ///
-    /// No device is usable; the error text is the reason for the fallback.
-    pub(super) fn open(options: &Options, near: Option<SocketAddr>) -> io::Result<Self> {
-        let contexts = devices().map_err(|error| unavailable(&error))?;
-        let context = choose(&contexts, options.device.as_deref(), near.and_then(source_of))?;
+    pub(super) fn new(context: Arc<DeviceContext>, options: &Options) -> io::Result<Self> {
         let pd = context.alloc_pd().map_err(verb)?;
         let attributes = context.query_device().map_err(verb)?;
         let flags = attributes.device_cap_flags();
@@ -99,6 +93,7 @@ impl Device {
             announces: has_windows && context.checks_window_bounds(),
             context,
             pd,
+            is_named: options.device.is_some(),
             has_windows,
             inline: 0,
             reads: attributes.max_qp_rd_atom().min(attributes.max_qp_init_rd_atom()).min(u32::from(READS)) as u8,
@@ -168,12 +163,14 @@ pub(crate) fn devices() -> Result<Vec<Arc<DeviceContext>>, VerbError> {
     rdmacm::devices()
 }
 
-/// Returns the device of this name, or the one with the GID `source`, or the first with an active port.
-fn choose(
-    contexts: &[Arc<DeviceContext>],
-    name: Option<&str>,
-    source: Option<IpAddr>,
-) -> io::Result<Arc<DeviceContext>> {
+/// Returns the device of this name; otherwise the one that has a route to `near`; otherwise the first with an active
+/// port.
+///
+/// # Errors
+///
+/// No device is usable; the error text is the reason for the fallback.
+pub(crate) fn choose(name: Option<&str>, near: Option<SocketAddr>) -> io::Result<Arc<DeviceContext>> {
+    let contexts = devices().map_err(|error| unavailable(&error))?;
     if let Some(name) = name {
         let named = contexts.iter().find(|context| context.name() == name);
         return named.cloned().ok_or_else(|| {
@@ -182,15 +179,27 @@ fn choose(
             io::Error::new(io::ErrorKind::NotFound, text)
         });
     }
-    let active = || contexts.iter().filter(|context| has_active_port(context));
-    let near = source.and_then(|source| active().find(|context| has_address(context, source)));
-    near.or_else(|| active().next()).cloned().ok_or_else(|| {
+    let near = near.and_then(source_of).and_then(|source| with_address(&contexts, source));
+    near.or_else(|| active(&contexts).next()).cloned().ok_or_else(|| {
         let text = match contexts.len() {
             0 => "there is no RDMA device".to_owned(),
             count => format!("none of {count} RDMA devices has an active port"),
         };
         io::Error::new(io::ErrorKind::NotFound, text)
     })
+}
+
+/// Returns the device with this address of the host.
+pub(crate) fn device_at(address: IpAddr) -> Option<Arc<DeviceContext>> {
+    with_address(&devices().ok()?, address).cloned()
+}
+
+fn with_address(contexts: &[Arc<DeviceContext>], address: IpAddr) -> Option<&Arc<DeviceContext>> {
+    active(contexts).find(|context| has_address(context, address))
+}
+
+fn active(contexts: &[Arc<DeviceContext>]) -> impl Iterator<Item = &Arc<DeviceContext>> {
+    contexts.iter().filter(|context| has_active_port(context))
 }
 
 fn has_active_port(context: &DeviceContext) -> bool {
@@ -208,7 +217,7 @@ fn has_address(context: &DeviceContext, address: IpAddr) -> bool {
 }
 
 /// Returns the source address that the routing table selects for packets to `address`. Sends nothing.
-fn source_of(address: SocketAddr) -> Option<IpAddr> {
+pub(crate) fn source_of(address: SocketAddr) -> Option<IpAddr> {
     if address.ip().is_unspecified() {
         return None;
     }
@@ -239,8 +248,8 @@ fn unavailable(error: &VerbError) -> io::Error {
 /// Whether the device of the tests has memory windows of type 2B. If not, reports that what needs them did not run.
 #[cfg(test)]
 pub(crate) fn has_windows() -> bool {
-    let options = Options { device: std::env::var("SIDEWAY_TEST_DEVICE").ok(), ..Options::default() };
-    let has = Device::open(&options, None).is_ok_and(|device| device.has_windows);
+    let device = choose(std::env::var("SIDEWAY_TEST_DEVICE").ok().as_deref(), None);
+    let has = device.and_then(|device| Device::new(device, &Options::default())).is_ok_and(|device| device.has_windows);
     if !has {
         sideway_tests::requirements::may_not_run("the device has no memory windows of type 2B");
     }

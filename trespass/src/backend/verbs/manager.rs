@@ -15,7 +15,7 @@ use sideway::rdmacm::{
 
 use super::device::{in_words, verb};
 use super::link::{LINKS, State, VerbsLink};
-use super::{Incoming, LINGER, Verbs, now};
+use super::{Incoming, LINGER, Stray, Verbs, now};
 use crate::backend::{Ended, Established, Events, IncomingId, LinkId, ListenerId};
 use crate::memory::Buf;
 
@@ -208,20 +208,39 @@ impl Verbs {
     }
 
     fn request(&mut self, listener: ListenerId, id: Arc<Identifier>, info: ConnectionInfo, events: &mut impl Events) {
-        if let Err(error) = self.check_device(&id) {
+        let incoming = Incoming { identifier: id, info, listener };
+        match (self.check_device(&incoming.identifier), incoming.identifier.get_device_context()) {
+            (Ok(()), _) => self.enter(incoming, events),
+            (Err(_), Some(device)) if !self.device.is_named => self.strays.push((device, Stray::Request(incoming))),
             // Dropping the request rejects it.
-            return rdma_mummy_sys::log!(warn, "a request to connect is rejected: {error}");
+            (Err(error), _) => rdma_mummy_sys::log!(warn, "a request to connect is rejected: {error}"),
         }
-        let number = self.next_incoming;
-        self.next_incoming += 1;
-        let peer = id.peer_address().unwrap_or_else(unknown);
-        events.incoming(listener, IncomingId(number), peer, info.private_data());
-        self.incoming.insert(number, Incoming { identifier: id, info, listener });
     }
 
-    fn find_route(&self, id: &Arc<Identifier>) -> io::Result<()> {
-        self.check_device(id)?;
-        id.resolve_route(RESOLVE).map_err(verb)
+    /// Takes a request to connect that has arrived at a listener of another device.
+    pub(crate) fn adopt(&mut self, incoming: Incoming, events: &mut impl Events) -> io::Result<()> {
+        incoming.identifier.migrate(&self.manager).map_err(verb)?;
+        self.enter(incoming, events);
+        Ok(())
+    }
+
+    fn enter(&mut self, incoming: Incoming, events: &mut impl Events) {
+        let number = self.next_incoming;
+        self.next_incoming += 1;
+        let peer = incoming.identifier.peer_address().unwrap_or_else(unknown);
+        events.incoming(incoming.listener, IncomingId(number), peer, incoming.info.private_data());
+        self.incoming.insert(number, incoming);
+    }
+
+    fn find_route(&mut self, id: &Arc<Identifier>) -> io::Result<()> {
+        match (self.check_device(id), id.get_device_context(), id.local_address()) {
+            (Ok(()), ..) => id.resolve_route(RESOLVE).map_err(verb),
+            (Err(error), Some(device), Some(source)) if !self.device.is_named => {
+                self.strays.push((device, Stray::Source(source.ip())));
+                Err(io::Error::new(io::ErrorKind::CrossesDevices, error))
+            }
+            (Err(error), ..) => Err(error),
+        }
     }
 
     /// Creates the queue pair, and sends the connect request.
@@ -277,7 +296,7 @@ impl Verbs {
     /// Returns an error unless the connection uses this worker's device.
     fn check_device(&self, id: &Arc<Identifier>) -> io::Result<()> {
         let other = match id.get_device_context() {
-            Some(device) if Arc::ptr_eq(&device, &self.device.context) => return Ok(()),
+            Some(device) if self.is_on(&device) => return Ok(()),
             Some(device) => device.name(),
             None => "no device".to_owned(),
         };

@@ -1,6 +1,7 @@
 //! The `verbs` backend, which uses RDMA devices through the crate `sideway`.
 //!
-//! A worker uses one device. It has one completion queue, one shared receive queue, and a queue pair for each link.
+//! A worker has one `Verbs` for each device that its connections use. It has one completion queue, one shared receive
+//! queue, and a queue pair for each link.
 //!
 //! # The completion queue does not overrun
 //!
@@ -46,7 +47,7 @@ mod turn;
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -59,12 +60,13 @@ use sideway::ibverbs::completion::{
     CompletionChannel, CompletionQueue, CompletionRecord, GenericCompletionQueue, PollCompletions,
 };
 use sideway::ibverbs::device::{DeviceInfo, TransportType};
+use sideway::ibverbs::device_context::DeviceContext;
 use sideway::ibverbs::queue_pair::{QueuePair, QueuePairAttributeMask};
 use sideway::rdmacm::{ConnectionInfo, EventChannel, Identifier};
 
 #[cfg(test)]
 pub(crate) use self::device::has_windows;
-pub(crate) use self::device::{Sleeper, devices, in_words};
+pub(crate) use self::device::{Sleeper, choose, device_at, devices, in_words, source_of};
 
 use self::device::Device;
 use self::link::{Held, State};
@@ -122,6 +124,8 @@ pub(crate) struct Verbs {
     links: Links,
     incoming: HashMap<u64, Incoming>,
     next_incoming: u64,
+    /// What belongs to other devices.
+    strays: Vec<(Arc<DeviceContext>, Stray)>,
     listeners: HashMap<u32, Arc<Identifier>>,
     /// Links that ended before their connection was established.
     ended: Vec<(LinkId, Ended)>,
@@ -144,10 +148,19 @@ pub(crate) struct Verbs {
 
 /// A connect request that the worker has not answered yet. Dropping it rejects the request.
 #[derive(Debug)]
-struct Incoming {
+pub(crate) struct Incoming {
     identifier: Arc<Identifier>,
     info: ConnectionInfo,
     listener: ListenerId,
+}
+
+/// What belongs to another device than this one.
+#[derive(Debug)]
+pub(crate) enum Stray {
+    /// A request to connect that has arrived on it.
+    Request(Incoming),
+    /// A local address from which it has a route to a peer.
+    Source(IpAddr),
 }
 
 impl Verbs {
@@ -159,7 +172,12 @@ impl Verbs {
     /// RDMA is unavailable. The error text contains the reason for the log, such as no library, no device or too little
     /// locked memory.
     pub(crate) fn open(options: &Options, near: Option<SocketAddr>) -> io::Result<Self> {
-        let device = Device::open(options, near)?;
+        Self::on(choose(options.device.as_deref(), near)?, options)
+    }
+
+    /// Creates the queues of a worker on a device.
+    pub(crate) fn on(device: Arc<DeviceContext>, options: &Options) -> io::Result<Self> {
+        let device = Device::new(device, options)?;
         let segment = options.segment + HEADROOM as u32;
         let pool = Pool::registered(segment as usize, options.memory, device.domain()).map_err(io::Error::other)?;
         let channel = device.channel()?;
@@ -173,6 +191,7 @@ impl Verbs {
             links: Links::new(receives, room),
             incoming: HashMap::new(),
             next_incoming: 0,
+            strays: Vec::new(),
             listeners: HashMap::new(),
             ended: Vec::new(),
             cq,
@@ -215,6 +234,20 @@ impl Verbs {
         self.device.context.name()
     }
 
+    pub(crate) fn is_on(&self, device: &Arc<DeviceContext>) -> bool {
+        Arc::ptr_eq(device, &self.device.context)
+    }
+
+    /// Whether something belongs to other devices.
+    pub(crate) fn has_strays(&self) -> bool {
+        !self.strays.is_empty()
+    }
+
+    /// Takes what belongs to other devices.
+    pub(crate) fn take_strays(&mut self) -> Vec<(Arc<DeviceContext>, Stray)> {
+        std::mem::take(&mut self.strays)
+    }
+
     /// Returns the numbers of a link's two queue pairs: first that of this side, then that of the peer, which is 0 if
     /// the device does not report it. Returns `None` over iWARP.
     pub(crate) fn queue_pairs(&mut self, id: LinkId) -> Option<(u32, u32)> {
@@ -231,7 +264,7 @@ impl Verbs {
         if Arc::ptr_eq(region.region().protection_domain(), &self.device.pd) {
             return Ok(());
         }
-        Err(io::Error::new(io::ErrorKind::InvalidInput, "the region belongs to another worker's device"))
+        Err(io::Error::new(io::ErrorKind::InvalidInput, "the region belongs to another device or worker"))
     }
 
     fn open_buffer(&mut self, link: LinkId, buffer: Buf, access: AccessFlags) -> Result<Remote, Buf> {

@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use bytes::BufMut;
 
 use crate::backend::tcp::Tcp;
-use crate::backend::verbs::Verbs;
+use crate::backend::verbs::{Incoming, Verbs};
 use crate::backend::{Backend, LinkId, ListenerId};
 use crate::memory::Buf;
 use crate::proto::{FLOOR, Hello, Protocol, Refusal, RefusalCode, Settings, Stock};
@@ -45,6 +45,13 @@ impl Driver<Verbs> {
     pub(super) fn turn_quickly(&mut self) -> usize {
         let count = self.backend.poll_quickly(&mut self.table, &mut self.spare);
         self.end_turn(count)
+    }
+
+    /// Takes a request to connect that has arrived at a listener of another device.
+    pub(super) fn adopt(&mut self, incoming: Incoming) -> io::Result<()> {
+        self.backend.adopt(incoming, &mut self.table)?;
+        self.flush();
+        Ok(())
     }
 }
 

@@ -37,7 +37,7 @@ impl Pair {
 
     /// Returns the number of buffers that the server has announced and the client has not used.
     fn offers(&self) -> usize {
-        self.client.verbs.as_ref().unwrap().get(self.near.link).unwrap().offers()
+        self.client.verbs.get(0).unwrap().get(self.near.link).unwrap().offers()
     }
 
     fn poll_until(&mut self, is_over: impl Fn(&Self) -> bool) {
@@ -51,7 +51,7 @@ impl Pair {
 
     /// Whether the server announces buffers. If not, reports that the test did not run.
     fn announces(&self) -> bool {
-        let announces = self.server.worker.verbs.as_ref().unwrap().backend.abilities().announces;
+        let announces = self.server.worker.verbs.get(0).unwrap().backend.abilities().announces;
         if !announces {
             assert_eq!(self.offers(), 0);
             may_not_run("a key of this device cannot be limited to a buffer");
@@ -62,7 +62,7 @@ impl Pair {
     /// Lets time pass for the server, without messages.
     fn idle(&mut self) {
         for _ in 0..10 {
-            let driver = self.server.worker.verbs.as_mut().unwrap();
+            let driver = self.server.worker.verbs.get_mut(0).unwrap();
             driver.tick(driver.table.next_tick);
             self.server.worker.poll();
             self.client.poll();
@@ -78,7 +78,7 @@ fn buffers_are_announced_while_long_messages_arrive_and_withdrawn_afterwards() {
     if !pair.announces() {
         return;
     }
-    let before = pair.server.worker.verbs.as_ref().unwrap().backend.pool().outstanding();
+    let before = pair.server.worker.verbs.get(0).unwrap().backend.pool().outstanding();
     for _ in 0..3 {
         pair.send(20, LENGTH);
         pair.poll_until(|pair| pair.offers() != 0);
@@ -88,7 +88,7 @@ fn buffers_are_announced_while_long_messages_arrive_and_withdrawn_afterwards() {
         pair.idle();
         pair.poll_until(|pair| pair.offers() == 0);
         pair.poll_until(|pair| {
-            pair.server.worker.verbs.as_ref().unwrap().backend.pool().outstanding() <= before + 2 * 64
+            pair.server.worker.verbs.get(0).unwrap().backend.pool().outstanding() <= before + 2 * 64
         });
     }
 }

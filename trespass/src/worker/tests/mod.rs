@@ -468,9 +468,9 @@ fn nothing_is_read_for_a_connection_that_is_not_accepted() {
     }
     client.try_send(id, &[7; 1 << 20]).unwrap();
     // Waits for a SEND, which arrives after the message's announcement.
-    let before = server.worker.verbs.as_ref().unwrap().backend.pool().bytes();
-    let link = server.worker.verbs.as_ref().unwrap().table.accepted[0].1;
-    let unaccepted = ConnectionId { kind: Kind::Rdma, link };
+    let before = server.worker.verbs.get(0).unwrap().backend.pool().bytes();
+    let link = server.worker.verbs.get(0).unwrap().table.accepted[0].1;
+    let unaccepted = ConnectionId { device: 0, link };
     while server.worker.stats(unaccepted).unwrap().receives == 0 {
         server.worker.poll();
         client.poll();
@@ -480,7 +480,7 @@ fn nothing_is_read_for_a_connection_that_is_not_accepted() {
         server.worker.poll();
         client.poll();
     }
-    assert_eq!(server.worker.verbs.as_ref().unwrap().backend.pool().bytes(), before);
+    assert_eq!(server.worker.verbs.get(0).unwrap().backend.pool().bytes(), before);
     let accepted = server.accept(|| {});
     assert_eq!(wait_for_message(&mut server, accepted, &mut client).len(), 1 << 20);
     assert_eq!(server.worker.stats(accepted).unwrap().rendezvous_received, 1);

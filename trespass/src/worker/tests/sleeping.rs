@@ -71,7 +71,7 @@ fn messages_that_wait_leave_memory_for_the_parts_of_those_before_them() {
         let long = client.alloc(near, 10_000);
         (0..before).for_each(|_| client.try_send(near, &[1; 3_000]).unwrap());
         client.flush();
-        let stock = &mut client.verbs.as_mut().unwrap().table.stock;
+        let stock = &mut client.verbs.get_mut(0).unwrap().table.stock;
         stock.spare.clear();
         let mut held: Vec<Buf> = std::iter::from_fn(|| stock.pool.segment()).collect();
         held.truncate(held.len() - 10);
@@ -93,7 +93,7 @@ fn receiver_without_memory_gets_an_error_and_later_the_message() {
     let mut server = Server::with(&Options { memory: 16 << 20, ..Options::default() });
     let (mut client, near, far) = server.neighbour(Kind::Rdma);
     // As if these were receives, which do not return to the pool.
-    let stock = &mut server.worker.verbs.as_mut().unwrap().table.stock;
+    let stock = &mut server.worker.verbs.get_mut(0).unwrap().table.stock;
     let held: Vec<Buf> = std::iter::from_fn(|| stock.pool.segment()).collect();
     stock.ledger.total += held.len() as u32;
     client.try_send(near, &[7; 300_000]).unwrap();
@@ -107,7 +107,7 @@ fn receiver_without_memory_gets_an_error_and_later_the_message() {
         }
     };
     assert_eq!(error.kind(), ErrorKind::OutOfMemory);
-    server.worker.verbs.as_mut().unwrap().table.stock.ledger.total -= held.len() as u32;
+    server.worker.verbs.get_mut(0).unwrap().table.stock.ledger.total -= held.len() as u32;
     drop(held);
     // This call finds the memory, before the worker's next turn.
     assert_eq!(server.worker.try_recv(far).unwrap_err().kind(), ErrorKind::WouldBlock);
