@@ -22,9 +22,13 @@ pub(crate) fn run(context: &Context<'_>) -> Result<Finished> {
     let mut finished = Finished::default();
     for name in ["zero_cost", "xsk_cost", "trespass_cost", "canter_cost", "lens_cost"] {
         let program = repo::target_folder(context.root)?.join("release").join(name);
-        let (end, _) = running::stream(Command::new(&program))?;
+        let mut text = Vec::new();
+        let (end, _) = running::copy(Command::new(&program), &mut text)?;
+        let text = String::from_utf8_lossy(&text);
+        print!("{text}");
         let passed = u64::from(end.is_success());
-        finished.add(name, (end, Results { passed, failed: 1 - passed, ..Results::default() }));
+        let failures = (!end.is_success()).then(|| format!("{name}\n{text}")).into_iter().collect();
+        finished.add(name, (end, Results { passed, failed: 1 - passed, failures, ..Results::default() }));
     }
     if is_full {
         let mut cargo = repo::cargo(context.root);
