@@ -91,10 +91,11 @@ fn refused_requests_have_the_errors_of_the_rfc() {
     // siw checks neither the right to read nor the key to invalidate.
     let checked = CASES.replace(",read-right", "").replace(",send-invalidate", "");
     for (connecting, cases, expected) in [(Peer::Soft, &*checked, &AS_CLIENT[..]), (Peer::Kernel, CASES, &AS_SERVER)] {
-        let [listened, connected] = peers.perform(connecting, cases, LIMIT).map(|ended| results(&ended.output));
+        let ended = peers.perform(connecting, cases, LIMIT);
+        let [listened, connected] = [0, 1].map(|end| results(&ended[end].output));
         let (soft, kernel) =
             if matches!(connecting, Peer::Soft) { (connected, listened) } else { (listened, connected) };
-        assert_eq!(soft, expected, "{connecting:?} connects");
+        assert_eq!(soft, expected, "{connecting:?} connects: {ended:#?}");
         assert_eq!(kernel.len(), expected.len(), "{kernel:?}");
         for result in kernel {
             assert!(result.contains("1=WorkRequestFlushedError") || result.contains("1=LocalLengthError"), "{result}");

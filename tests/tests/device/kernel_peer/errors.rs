@@ -115,7 +115,7 @@ pub(crate) fn results(output: &str) -> Vec<String> {
             reason = line.split_once(start).map_or(reason, |(_, reason)| reason);
         }
         if let Some((case, result)) = line.split_once("CASE ").and_then(|(_, line)| line.split_once(": ")) {
-            results.push(format!("{case}: {reason}; {result}"));
+            results.push(format!("{case}: {}; {result}", std::mem::take(&mut reason)));
         }
     }
     results
